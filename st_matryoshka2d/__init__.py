@@ -9,9 +9,9 @@ from st_matryoshka2d.errors import naming_the_extra
 
 if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align
+    from st_matryoshka2d.corpora.sizes_encoder import SizesEncoder
+    from st_matryoshka2d.corpora.to_parquet import encode_to_parquet
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-    from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
-    from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
     from st_matryoshka2d.errors import DataWarning, UsageError
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
     from st_matryoshka2d.evaluation.custom_search import retrieval_task
@@ -39,7 +39,7 @@ __version__ = "0.2.0"
 # matplotlib.
 _HOME = {
     "aligning.align": ["align"],
-    "encoding.sizes_encoder": ["SizesEncoder"],
+    "corpora.sizes_encoder": ["SizesEncoder"],
     "model.asymmetric": ["asymmetric"],
     "model.cut": ["truncate"],
     "errors": ["DataWarning", "UsageError"],
@@ -57,7 +57,7 @@ _HOME = {
     "evaluation.latency": ["benchmark_latency"],
     "hub.load": ["load"],
     "model_card.add": ["add_to_model_card"],
-    "encoding.to_parquet": ["encode_to_parquet"],
+    "corpora.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "queries.fit_queries": ["fit_queries"],
     "sizes": ["Size", "sizes_ladder"],

@@ -214,7 +214,7 @@ def report(
         st-matryoshka2d report grid.parquet --out report.html
     """
     grids = [open_grid(name) for name in grid]
-    if len({each.model for each in grids}) < len(grids):  # name them by their files
-        grids = [each.named(Path(name).stem) for each, name in zip(grids, grid, strict=True)]
+    if len({scores.model for scores in grids}) < len(grids):  # name them by their files
+        grids = [scores.named(Path(name).stem) for scores, name in zip(grids, grid, strict=True)]
     grids[0].report(out, beside=grids[1:], title=title)
     written(out)

@@ -1,1 +1,1 @@
-"""Embed texts at many sizes, check them before, and write embeddings to files."""
+"""Embed texts at many sizes, check them before, and read embeddings that exist."""

@@ -26,10 +26,7 @@ from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
-_REPLACED = {
-    *("truncate_dim", "num_layers", "output_value", "precision", "pool"),
-    *("convert_to_tensor", "convert_to_numpy"),
-}
+_REPLACED = {"truncate_dim", "num_layers", "output_value", "precision", "pool", "convert_to_tensor", "convert_to_numpy"}
 
 
 class EveryLayer(SortedByTokens):
@@ -54,9 +51,9 @@ class EveryLayer(SortedByTokens):
         pipeline = Pipeline.of(model)
         require_readouts(model, model.config, wanted)
         if wanted[-1] == 0:
-            made = cls._of_table(pipeline_at_depth(pipeline, 0, cls), normalize)
-            made.sees_prompts = False
-            return made
+            table = cls._of_table(pipeline_at_depth(pipeline, 0, cls), normalize)
+            table.sees_prompts = False
+            return table
         pipeline.require_padding()
         if wanted[0] == 0:
             require_table(model)
@@ -75,12 +72,12 @@ class EveryLayer(SortedByTokens):
         return every
 
     @classmethod
-    def _of_table(cls, made: EveryLayer, normalize: bool) -> EveryLayer:
+    def _of_table(cls, table: EveryLayer, normalize: bool) -> EveryLayer:
         """Complete the pipeline of a token table alone."""
         if not normalize:
-            del made[1:]
-        made.depths, made.normalize, made.backbones = [0], normalize, {}
-        return made
+            del table[1:]
+        table.depths, table.normalize, table.backbones = [0], normalize, {}
+        return table
 
     def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Tokenize; for depth 0 also by the tokenizer of its table, without the prompt."""
@@ -95,18 +92,16 @@ class EveryLayer(SortedByTokens):
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         if not self.backbones:
             return super().forward(input, **kwargs)
+        columns = [self._by_table(input)] if self.depths[0] == 0 else []
         layers = [depth for depth in self.depths if depth]
-        of_table = {
-            name: input.pop(f"{_OF_TABLE}{name}") for name in ("input_ids", "offsets") if len(layers) < len(self.depths)
-        }
         run, normalize = super().forward, self.normalize
         by_layer = layer_features(self, input, layers, self.backbones, normalize=normalize, forward=run, **kwargs)
-        columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in layers]
-        if of_table:
-            columns.insert(0, self._by_table(of_table))
+        columns += [by_layer[num_layers]["sentence_embedding"] for num_layers in layers]
         return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
 
-    def _by_table(self, features: dict[str, Any]) -> Tensor:
+    def _by_table(self, input: dict[str, Any]) -> Tensor:
+        """Take the features of depth 0 out of the input, and embed them."""
+        features = {name: input.pop(f"{_OF_TABLE}{name}") for name in ("input_ids", "offsets")}
         for module in (require_table(self), *self.ends):
             features = module(features)
         embedded: Tensor = features["sentence_embedding"]
@@ -122,12 +117,17 @@ class EveryLayer(SortedByTokens):
         start = self.depths.index(size.num_layers) * width
         return prefix(embeddings[..., start : start + width], size.dim)
 
-    def vectors(self, embeddings: Tensor, size: Size, normalize_embeddings: bool) -> NDArray[np.float32]:
-        """Copy the columns of one size from the result of `encode`: a view would keep all sizes in memory."""
-        part = self.split(embeddings, size)
-        if normalize_embeddings:
-            part = torch.nn.functional.normalize(part, dim=-1)
-        return np.array(part.float().cpu().numpy())
+    def at_sizes(
+        self, texts: list[str], sizes: Iterable[Size], unit: bool, **kwargs: Any
+    ) -> dict[Size, NDArray[np.float32]]:
+        """Embed texts, and return an array (texts, dim) for each size, of unit length if wanted."""
+        if not texts:
+            return {size: np.empty((0, size.dim), dtype=np.float32) for size in sizes}
+        embeddings = self.encode(texts, convert_to_tensor=True, **kwargs)
+        parts = {size: self.split(embeddings, size) for size in sizes}
+        parts = {size: torch.nn.functional.normalize(part, dim=-1) if unit else part for size, part in parts.items()}
+        # copies: a view would keep all sizes in memory
+        return {size: np.array(part.float().cpu().numpy()) for size, part in parts.items()}
 
 
 def encode_sizes(
@@ -174,8 +174,5 @@ def encode_sizes(
     full = full_size(model) if is_table(model) else Pipeline.of(model).full
     wanted = validate_sizes(sizes, full, least=least_depth(model))
     rows = strings(texts)
-    if not rows:
-        return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
-    embeddings = every.encode(rows, convert_to_tensor=True, **kwargs)
-    return {size: every.vectors(embeddings, size, normalize_embeddings) for size in wanted}
+    return every.at_sizes(rows, wanted, normalize_embeddings, **kwargs)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
-
-Text = TypeVar("Text")
 
 _NAMED = 5  # rows that a warning names
 
@@ -89,34 +87,27 @@ class LeftOut:
 
     def lacks(self, *cells: object) -> bool:
         """Count the next row, and tell whether it is left out."""
-        row, self.total = self.total, self.total + 1
         is_left_out = any(map(is_empty, cells))
         if is_left_out:
-            self.rows.append(row)
+            self.rows.append(self.total)
+        self.total += 1
         return is_left_out
 
-    def filled(self, texts: Iterable[Text]) -> Iterator[Text]:
-        """Yield the texts that are not left out."""
-        return (text for text in texts if not self.lacks(text))
-
     def tell(self) -> None:
-        """Warn if rows were left out."""
+        """Warn how many rows were left out, and name the first few."""
         if self.rows:
-            warn(f"{self}", DataWarning)
-
-    def __str__(self) -> str:
-        """Return how many rows were left out, and the first few."""
-        named = ", ".join(map(str, self.rows[:_NAMED])) + (", ..." if len(self.rows) > _NAMED else "")
-        return (
-            f"{self.what}: {len(self.rows):,} of {self.total:,} rows have an empty cell and are left out: "
-            f"{named} (counted from 0)."
-        )
+            named = ", ".join(map(str, self.rows[:_NAMED])) + (", ..." if len(self.rows) > _NAMED else "")
+            warn(
+                f"{self.what}: {len(self.rows):,} of {self.total:,} rows have an empty cell and are left out: "
+                f"{named} (counted from 0).",
+                DataWarning,
+            )
 
 
 def filled_texts(texts: Any) -> list[str]:
     """Convert texts to a list without the empty ones, and warn of these."""
     left_out = LeftOut("texts")
-    filled = strings(left_out.filled(rows_of(texts)))
+    filled = strings(text for text in rows_of(texts) if not left_out.lacks(text))
     left_out.tell()
     return filled
 

@@ -137,7 +137,7 @@ class SavedTable:
 
     def _content(self) -> _Content:
         """Return the table and its metadata."""
-        about = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        about = {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
         return about.pop("frame"), about
 
     @classmethod

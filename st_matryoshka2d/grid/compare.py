@@ -84,9 +84,8 @@ class GridComparison:
 
         title = title if title is not None else self._subject(task)
         note = f"{self._minus(task)}, blue if above 0, grey if not significant. {self._note(task)}"
-        words = {"title": title, "label": "points", "note": note}
         deltas = (self.pivot(task) * 100).where(self._claimed(task))
-        return saved(path, lambda: delta_map(deltas, self._texts(task, "\n{}"), **words))
+        return saved(path, lambda: delta_map(deltas, self._texts(task, "\n{}"), title, note))
 
     @property
     def examples(self) -> dict[str, int]:
@@ -103,8 +102,8 @@ class GridComparison:
         return marks.reindex_like(means).fillna(value=False).astype(bool)
 
     def __str__(self) -> str:
-        title, cells, note = shown(self)
-        return "\n".join([title, pivots.table_text(cells), note])
+        title = f"{self._subject()}: {self._minus()}, points"
+        return "\n".join([title, pivots.table_text(self._texts()), self._note()])
 
     __repr__ = __str__
 
@@ -117,10 +116,7 @@ class GridComparison:
     def _minus(self, task: str | None = None) -> str:
         return f"{pivots.metric_name(self.frame.assign(is_main=True), task)}, {' minus '.join(self.names)}"
 
-    def _title(self) -> str:
-        return f"{self._subject()}: {self._minus()}, points"
-
-    def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
+    def _texts(self, task: str | None = None, counts: str = " ({})") -> pd.DataFrame:
         deltas, rows = self.pivot(task) * 100, self._rows(task)
         texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
         for _, cell in rows.groupby(_SIZE):
@@ -139,7 +135,7 @@ class GridComparison:
         rows = self._rows(task)
         tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
         reasons = untested["test"].unique()
-        why = ", ".join(one.removeprefix("none: ") if one.startswith("none: ") else f"{one} gives no p" for one in reasons)
+        why = ", ".join(r.removeprefix("none: ") if r.startswith("none: ") else f"{r} gives no p" for r in reasons)
         if tested.empty:
             return f"? Not tested ({why})."
         mark = f"* p < {self.alpha:g}"
@@ -147,7 +143,9 @@ class GridComparison:
             mark = f"k/m: k of m tests have p < {self.alpha:g} and the sign of the mean"
             mark += ", k:l/m: and l the other sign" if ":" in "".join(self._texts(task, "{}").to_numpy().ravel()) else ""
         if len(tested) == 1:
-            mark += f", here {_p_text(tested['p_adjusted'].item())}"
+            p = tested["p_adjusted"].item()
+            # more digits would claim more than the tests can know
+            mark += ", here p < 0.001" if p < 0.001 else f", here p = {p:.2g}"
         number = int(self.frame["p_value"].notna().sum())
         correction = "Holm over" if self.correction else "not corrected for"
         note = f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
@@ -186,31 +184,27 @@ def compare(
     return GridComparison(frame.assign(p_adjusted=adjusted, significant=adjusted < alpha), names, alpha, correction)
 
 
-def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
-    """Return what a comparison prints: title, cells by layers and dims, and the meaning of the marks."""
-    return comparison._title(), comparison._texts(None), comparison._note()
-
-
 def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
-    found = rows["significant"]
+    """Write the mark of a cell: `counts` takes the numbers of several tests."""
+    significant = rows["significant"]
     number = int(rows["p_value"].notna().sum())
     unknown = "?" if number < len(rows) else ""
     if len(rows) == 1:
-        return "*" if found.item() else unknown
-    agree = int((found & (np.sign(rows["delta"]) == np.sign(delta))).sum())
-    against = int(found.sum()) - agree
+        return "*" if significant.item() else unknown
+    agree = int((significant & (np.sign(rows["delta"]) == np.sign(delta))).sum())
+    against = int(significant.sum()) - agree
     return (counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else "") + unknown
 
 
 def _joined(grid: Scores, other: Scores, metric: str | None) -> pd.DataFrame:
     """Join the scores of both grids, with their items, at their common sizes; `other_` is the second grid."""
-    ours, theirs = (with_items(pivots.of_metric(one.frame, metric), one.items) for one in (grid, other))
+    ours, theirs = (with_items(pivots.of_metric(scores.frame, metric), scores.items) for scores in (grid, other))
     _same(ours, theirs, ["task"], " Compare the tasks of both, `grid.at(tasks=...)`.")
     _same(ours, theirs, [*_PART, "metric"])
     keys = [*_PLACE, "metric"]
     table = ours.merge(theirs.set_index(keys).add_prefix("other_").reset_index(), on=keys)
     if table.empty:
-        first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
+        first, second = (", ".join(map(str, scores.sizes)) for scores in (grid, other))
         raise UsageError(f"The grids have no size in common: the first has {first}, the other {second}.")
     return table
 
@@ -246,17 +240,12 @@ def _tested(row: Mapping[Hashable, Any], *, fisher: bool) -> _Test:
     return _Test("jackknife", n, correlation_test(items.gold, items.values, other.values, ranks=ranks))
 
 
-def _p_text(p: float) -> str:
-    """Write p with two digits; digits below 0.001 would claim more than the tests can know."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
 def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
     """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
 
-    def name(one: Scores) -> str:
-        labels = [pivots.called(one.model), *axis_labels(pivots.shown(one.frame))]
-        return " ".join([*labels, str(one.sizes[0])] if with_size else labels).strip()
+    def name(scores: Scores) -> str:
+        labels = [pivots.called(scores.model), *axis_labels(pivots.shown(scores.frame))]
+        return " ".join([*labels, str(scores.sizes[0])] if with_size else labels).strip()
 
     first, second = name(grid), name(other)
     if first == second:
@@ -265,7 +254,8 @@ def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
 
 
 def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:
-    first, second = (set(one[columns].itertuples(index=False, name=None)) for one in (ours, theirs))
+    """Refuse tables of which one has a place that the other lacks."""
+    first, second = (set(table[columns].itertuples(index=False, name=None)) for table in (ours, theirs))
     if alone := sorted(first ^ second):
         place = "first" if alone[0] in first else "other"
         what = ", ".join(f"{column} {value}" for column, value in zip(columns, alone[0], strict=True))

@@ -96,8 +96,8 @@ class Scores(SavedTable):
         return replace(self, frame=frame, items=items)
 
     def plain(self) -> Self:
-        """Select one value of each axis: the default if there are several. Raises if the default is not among them."""
-        return self.narrowed({axis: pivots.default_value(self.frame, axis) for axis in AXES})
+        """Select one table of layers by dims, if it is clear which."""
+        return self.narrowed(pivots.unmistakable(self.frame))
 
     def named(self, name: str) -> Self:
         """Return the grid under another name, such as `"after training"`, for titles and comparisons."""
@@ -186,7 +186,7 @@ class Scores(SavedTable):
         """
         wanted, plain = as_size(size, "size"), self.plain()
         if wanted not in plain.sizes:
-            where = "".join(f" in {one}" for one in pivots.shown_labels(self.frame))
+            where = "".join(f" in {label}" for label in pivots.shown_labels(self.frame))
             raise UsageError(f"{wanted} was not scored{where}, only {', '.join(map(str, plain.sizes))}.")
         return float(plain.pivot(task, metric)[wanted.dim][wanted.num_layers])
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class GridResult(Scores):
     """Scores of a model at many sizes, with methods to view, compare, plot and save them.
 
-    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. If there
-    are several precisions, truncations or document sizes, views show float32, prefixes and
-    documents at the size of the query; `at` selects others.
+    It is a table of layers by dims, or one for each precision, truncation and document size: views
+    show that of float32, prefixes and documents at the size of the query, and `at` selects others.
+    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `task`, `split`,
@@ -60,8 +60,7 @@ class GridResult(Scores):
 
         The agreement of a size is the correlation of a text's similarities to other texts by this
         size with those by the full size, as the mean over texts that were left out of the fit. It
-        is 1 for the full size. The grid works like one of scores, also in `recommend`, `pareto` and
-        `plot`. In a cut, 1 is the full size of the model that it was cut from.
+        is 1 for the full size, in a cut for that of the model that it was cut from.
 
         Args:
             model: A model that was aligned, or a cut of one.
@@ -125,7 +124,7 @@ class GridResult(Scores):
         task: str | None = None,
         metric: str | None = None,
     ) -> Figure:
-        """Plot a heat map: layers downwards as in the tables, dims to the right, scores in percent.
+        """Plot a heat map with layers and dims as in the tables, in percent.
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
@@ -137,10 +136,10 @@ class GridResult(Scores):
         from st_matryoshka2d.plots.heat_map import heat_map
         from st_matryoshka2d.plots.saving import saved
 
-        title = title if title is not None else pivots.headed(self.model, pivots.subject([task] if task else self.tasks))
-        words = {"title": title, "label": f"{pivots.label(self.frame, task, metric)} (%)"}
+        title = pivots.titled(self.model, self.tasks, task) if title is None else title
+        label = f"{pivots.label(self.frame, task, metric)} (%)"
         scores, texts = self.pivot(task, metric) * 100, pivots.percent(self.frame, task, metric)
-        return saved(path, lambda: heat_map(scores, texts, **words))
+        return saved(path, lambda: heat_map(scores, texts, title, label))
 
     def recommend(
         self,
@@ -160,13 +159,10 @@ class GridResult(Scores):
         at its highest precision.
 
         A size keeps enough of the score if the lower end of its share's interval reaches
-        `min_score`. Intervals come from resampling the examples of the grid. Their lower ends hold
-        for all sizes at once, with 95 % confidence. If a cheaper size may keep enough too, the
-        answer names it.
-
-        In a grid `from_agreement`, shares are of the agreement of the layers at all dims. It
-        chooses layers alone, with as many dims as `max_bytes` allows, and has no intervals; the
-        answer says that it is no score.
+        `min_score`. Intervals come from resampling the examples of the grid, and their lower ends
+        hold for all sizes at once, with 95 % confidence. If a cheaper size may keep enough too, the
+        answer names it. A grid `from_agreement` has no intervals: it chooses layers alone, by their
+        agreement at all dims, with as many dims as `max_bytes` allows.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`:
         `size` for queries and `documents` for documents, which `asymmetric` joins in one model. The
@@ -192,8 +188,7 @@ class GridResult(Scores):
                 or the reference has other tasks.
 
         Warns:
-            DataWarning: The grid has no scores of single examples, so that no interval is known and
-                scores alone decide.
+            DataWarning: The grid has no scores of single examples, so that scores alone decide.
         """
         return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric)
 
@@ -243,11 +238,10 @@ class GridResult(Scores):
     ) -> None:
         """Write one page of HTML that shows the grid, opens without a network, and can be sent to others.
 
-        It shows a heat map of every size, the mean over tasks, with all that is known of a size
-        under the pointer and in a table; scores against bytes, and against time if all grids have
-        it, with the Pareto fronts; and sliders for the share of the score to keep and the bytes
-        of a vector. The page marks the size that `recommend` returns for these, and says it in
-        the same words.
+        It has a heat map of the mean over tasks, and scores against bytes, and against time if all
+        grids have it, with the Pareto fronts. Sliders set the share of the score to keep and the
+        bytes of a vector: the page marks the size that `recommend` returns for these, and says it
+        in the same words. What is known of a size is under the pointer and in a table.
 
         Args:
             path: File to write, `.html`; some hundred kilobytes.
@@ -275,10 +269,10 @@ class GridResult(Scores):
         write_report(self, path, beside, title, max_ms, max_bytes, reference)
 
     def __str__(self) -> str:
-        frame = self.narrowed(pivots.shown(self.frame)).frame
-        table = f"{pivots.title(self.frame)}\n{pivots.table_text(pivots.percent(frame))}"
-        notes = [*pivots.notes(frame), *pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]
-        notes += [f"Scored with layers={self.layers}: cut with the same."] if self.layers else []
-        return "\n\n".join([table, *notes])
+        shown = self.narrowed(pivots.shown(self.frame)).frame
+        head = f"{pivots.subject(self.tasks)}: {pivots.label(self.frame)}, percent"
+        notes = [*pivots.notes(shown), *pivots.counts_note(pivots.example_counts(self.items))]
+        notes += [*pivots.hidden_notes(self.frame), *pivots.layers_note(self.layers)]
+        return "\n\n".join([f"{head}\n{pivots.table_text(pivots.percent(shown))}", *notes])
 
     __repr__ = __str__

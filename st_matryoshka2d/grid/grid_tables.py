@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +34,10 @@ class Items(NamedTuple):
 ITEM_COLUMNS = [*PLACE, "metric", *Items._fields]
 
 
-def axis_labels(axes: Mapping[Any, Any]) -> list[str]:
-    """Describe the axes that do not have their default value."""
-    words = {**axes, "documents": f"documents at {axes['documents']}"}
-    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
+def axis_labels(axes: Mapping[Any, Any], also: Container[str] = ()) -> list[str]:
+    """Describe the axes that do not have their default value, and those that must be named in any case."""
+    words = {**axes, "documents": f"documents at {axes['documents']}".replace("at same", "at the same")}
+    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain or axis in also]
 
 
 FILE = TableFile(
@@ -93,9 +93,9 @@ def _check_ids(others: pd.DataFrame, main: pd.DataFrame, items: pd.DataFrame) ->
     """Refuse items of other metrics that are not those of the main score in the same order: a file holds ids once."""
     if others.empty or items.empty:  # which may have no types to join on
         return
-    found = others.merge(items, on=[*PLACE, "metric"])
+    both = others.merge(items, on=[*PLACE, "metric"])
     of_main = with_items(main, items)[[*PLACE, "ids"]].rename(columns={"ids": "main_ids"})
-    for row in found.merge(of_main, on=PLACE, how="left").to_dict("records"):
+    for row in both.merge(of_main, on=PLACE, how="left").to_dict("records"):
         if row["ids"] is not row["main_ids"] and row["ids"] != row["main_ids"]:
             raise UsageError(f"{_where(row)}: the items of {row['metric']} must have the ids of the main score, in order.")
 

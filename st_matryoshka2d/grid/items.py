@@ -66,7 +66,7 @@ def aligned(other: Items, items: Items, where: object) -> Items:
     if (items.gold is None) != (other.gold is None):
         raise UsageError(f"{where}: only one of the grids has gold scores.")
     # NaN if there are none
-    one, two = (np.asarray(both.gold, dtype=float) for both in (other, items))
-    if not np.allclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True):
+    gold, other_gold = (np.asarray(scored.gold, dtype=float) for scored in (items, other))
+    if not np.allclose(other_gold, gold, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise UsageError(f"{where}: the grids have different gold scores. Both models must be scored on the same data.")
     return other

@@ -69,7 +69,7 @@ def plot_pareto(
     if table.empty:
         raise UsageError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(front=on_front(table, [column]), name=[name_of(row) for row in table.itertuples()])
-    title = pivots.headed(grid.model, pivots.subject([task] if task else grid.tasks)) if title is None else title
+    title = pivots.titled(grid.model, grid.tasks, task) if title is None else title
     label = f"{pivots.metric_name(grid.frame, task, metric)} (%)"
     return saved(path, lambda: plot_front(table, column, title, label))
 

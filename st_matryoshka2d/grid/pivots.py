@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -27,35 +28,36 @@ def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     return by_size.set_axis(pd.Index(names, name="size")).T
 
 
-def shown(frame: pd.DataFrame) -> dict[str, str]:
-    """Choose one value to show of each axis: the default if the grid has it, otherwise the first value."""
-    values = {axis: frame[axis].unique() for axis in AXES}
-    return {axis: default if default in values[axis] else str(values[axis][0]) for axis, default in AXES.items()}
+def shown(frame: pd.DataFrame, free: Container[str] = ()) -> dict[str, str]:
+    """The plainest table of layers by dims, by its value of each axis that is not free; views show it."""
+    axes = [axis for axis in AXES if axis not in free]
+    tables: list[dict[Any, str]] = frame[axes].drop_duplicates().to_dict("records")
+    return min(tables, key=lambda table: [table[axis] != AXES[axis] for axis in axes])
 
 
-def _hidden(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """List the values of each axis that are not shown."""
-    others = {axis: [str(value) for value in frame[axis].unique() if value != one] for axis, one in shown(frame).items()}
+def _hidden(frame: pd.DataFrame, values: Mapping[str, str]) -> dict[str, list[str]]:
+    """List the values that others than this table have, of the axes that have some."""
+    others = {axis: [str(other) for other in frame[axis].unique() if other != value] for axis, value in values.items()}
     return {axis: values for axis, values in others.items() if values}
 
 
 def shown_labels(frame: pd.DataFrame) -> list[str]:
     """Describe the shown values of the axes that are not at their default, or that have further values."""
-    one = shown(frame)
-    ambiguous = [axis for axis in _hidden(frame) if one[axis] == AXES[axis]]
-    return [*axis_labels(one), *("documents at the same size" if axis == "documents" else one[axis] for axis in ambiguous)]
+    values = shown(frame)
+    return axis_labels(values, _hidden(frame, values))
 
 
-def default_value(frame: pd.DataFrame, axis: str) -> str:
-    """Return the value of an axis to compute with: the default or the only one."""
-    one, others = shown(frame)[axis], _hidden(frame).get(axis)
-    if others and one != AXES[axis]:
-        several = "document sizes" if axis == "documents" else f"{axis}s"
-        raise UsageError(
-            f"This grid has several {several}, {', '.join([one, *others])}, but not {AXES[axis]}. "
-            f"Select one, for example grid.at({axis}={one!r})."
-        )
-    return one
+def unmistakable(frame: pd.DataFrame, free: Container[str] = ()) -> dict[str, str]:
+    """The table to compute with, as `shown`; refuse to choose where it is not the default and others are there."""
+    values = shown(frame, free)
+    for axis, others in _hidden(frame, values).items():
+        if values[axis] != AXES[axis]:
+            several = "document sizes" if axis == "documents" else f"{axis}s"
+            raise UsageError(
+                f"This grid has several {several}: {', '.join([values[axis], *others])}. "
+                f"Select one, for example grid.at({axis}={values[axis]!r})."
+            )
+    return values
 
 
 def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
@@ -83,12 +85,7 @@ def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
 
 def hidden_notes(frame: pd.DataFrame) -> list[str]:
     """Notes on the values of the axes that are not shown."""
-    return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame).items()]
-
-
-def examples_note(items: pd.DataFrame) -> list[str]:
-    """Note how many examples each task has, if the grid has their scores."""
-    return counts_note(example_counts(items))
+    return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame, shown(frame)).items()]
 
 
 def example_counts(items: pd.DataFrame) -> dict[str, int]:
@@ -109,9 +106,9 @@ def counts_note(counts: Mapping[str, int]) -> list[str]:
     return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in known.items())}.{few}"]
 
 
-def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """Title of a table of percents."""
-    return f"{subject([task] if task else list(frame['task'].unique()))}: {label(frame, task, metric)}, percent"
+def layers_note(layers: str) -> list[str]:
+    """Note the choice of layers that a cut has to repeat, if it is not the model's own."""
+    return [f"Scored with layers={layers}: cut with the same."] if layers else []
 
 
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
@@ -129,6 +126,11 @@ def headed(model: str, text: str) -> str:
     return f"{called(model)}: {text}" if called(model) else text
 
 
+def titled(model: str, tasks: Sequence[str], task: str | None) -> str:
+    """Title a figure with the model, if it is known, and the task or tasks."""
+    return headed(model, subject([task] if task else tasks))
+
+
 def subject(tasks: Sequence[str]) -> str:
     """Name one or several tasks in a title."""
     return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
@@ -141,11 +143,11 @@ def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None
     return names[0] if len(names) == 1 else "main score"
 
 
-def selected(frame: pd.DataFrame, task: str | None, metric: str | None, free: Sequence[str] = ()) -> pd.DataFrame:
-    """Select the default of each axis that is not free."""
+def selected(frame: pd.DataFrame, task: str | None, metric: str | None, free: Container[str] = ()) -> pd.DataFrame:
+    """Select the scores of one table, or of one for each value of the axes that are free."""
     rows = frame
-    for axis in (axis for axis in AXES if axis not in free):
-        rows = rows[rows[axis] == default_value(frame, axis)]
+    for axis, value in unmistakable(frame, free).items():
+        rows = rows[rows[axis] == value]
     return of_metric(narrowed(rows, "task", task), metric)
 
 

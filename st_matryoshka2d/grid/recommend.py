@@ -24,6 +24,7 @@ from st_matryoshka2d.grid.limits import (
     what_there_is,
 )
 from st_matryoshka2d.grid.pareto_front import time_column
+from st_matryoshka2d.grid.pivots import layers_note
 from st_matryoshka2d.sizes import Size
 
 NO_SCORE = (
@@ -100,8 +101,7 @@ class Recommendation:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = share_text(chosen, self.examples)
-        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else ""]
-        notes += [f"Scored with layers={self.layers}: cut with the same."] if self.layers else []
+        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(self.layers)]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
@@ -151,8 +151,8 @@ class Candidates:
 
     def within(self, limits: Sequence[Limit], *, best_score: bool = False) -> Recommendation:
         """Choose the cheapest size, or the one of the best score, that meets all limits."""
-        order = ["score", *self.cheap] if best_score else [*self.cheap, "score"]
-        ranked = in_order(self.table, order)
+        order = [*(["score", *self.cheap] if best_score else [*self.cheap, "score"]), "dim"]
+        ranked = self.table.sort_values(order, ascending=[column != "score" for column in order])
         if self.measure == AGREEMENT:
             ranked = ranked.sort_values("dim", ascending=False, kind="stable")
         surely, perhaps = (met(ranked, limits, surely=surely) for surely in (True, False))
@@ -176,6 +176,8 @@ def candidates(
     metric: str | None = None,
 ) -> Candidates:
     """Return the sizes of a grid with all that a choice needs to know."""
+    from st_matryoshka2d.grid import shares  # imports SciPy
+
     measure = measure_of(grid.frame, task, metric)
     table = costs(grid.frame, grid.latency, task, queries_per_document, metric)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
@@ -192,38 +194,19 @@ def candidates(
         table["relative"] = table.groupby("num_layers")["relative"].transform("last")
     pairs = queries_per_document is not None
     cells = ["num_layers", "dim", "precision", *(["documents"] if pairs else [])]
-    examples, told = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
-    cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
-    return Candidates(table, cheap, full, share_of, examples, measure, grid.layers, told)
-
-
-def in_order(table: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """Sort sizes by costs, the lowest first, and by the score, the highest first."""
-    return table.sort_values([*order, "dim"], ascending=[*(name != "score" for name in order), True])
-
-
-def _add_intervals(
-    table: pd.DataFrame,
-    grid: Scores,
-    cells: Sequence[str],
-    task: str | None,
-    metric: str | None,
-    whole: tuple[Scores, pd.Series[Any]],
-    measure: str,
-) -> tuple[int, str]:
-    """Add the interval of each share; return the number of examples, and why a grid of scores does not know it."""
-    from st_matryoshka2d.grid import shares
-
+    examples, told = 0, ""
     try:
-        return shares.add_intervals(table, grid, cells, task, whole, metric), ""
+        examples = shares.add_intervals(table, grid, cells, task, (whole, compared), metric)
     except shares.MissingExamplesError as missing:
         table[["relative_low", "relative_high"]] = math.nan
-        where = "the grid" if whole[0] is grid else "the grid or its reference"
-        told = (
-            f"No interval is known for the shares of the {measure}: {where} has no scores of single examples of {missing}. "
-            "The choice is by the scores alone, which chance may have made."
-        )
-        return 0, "" if measure == AGREEMENT else told
+        if measure != AGREEMENT:
+            where = "the grid" if whole is grid else "the grid or its reference"
+            told = (
+                f"No interval is known for the shares of the {measure}: {where} has no scores of single examples of "
+                f"{missing}. The choice is by the scores alone, which chance may have made."
+            )
+    cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
+    return Candidates(table, cheap, full, share_of, examples, measure, grid.layers, told)
 
 
 def share_text(row: pd.Series[Any], examples: int) -> str:

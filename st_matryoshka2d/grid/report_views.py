@@ -37,17 +37,17 @@ def write_report(
     check_writable_file(path)
     grids = [grid, *beside]
     _check_alike(grids)
-    timed = all(one.latency is not None for one in grids)
+    timed = all(scores.latency is not None for scores in grids)
     shown = {"milliseconds_per_text": "milliseconds per text"} if timed else {}
     shown["bytes"] = "bytes per vector"
-    columns = pd.concat([one.frame for one in grids])[["dim", "precision"]].drop_duplicates()
+    columns = pd.concat([scores.frame for scores in grids])[["dim", "precision"]].drop_duplicates()
     vectors = {float(vector_bytes(*row)) for row in columns.itertuples(index=False)}
     most = max(vectors) if max_bytes is None else positive(max_bytes, "max_bytes", "512, bytes")
     stops = sorted({*vectors, most})
-    panels = [_panel(one, reference, max_ms, stops, shown) for one in grids]
+    panels = [_panel(scores, reference, max_ms, stops, shown) for scores in grids]
     subject, metric = pivots.subject(grid.tasks), pivots.metric_name(grid.frame)
     names = " and ".join(filter(None, (panel["name"] for panel in panels)))
-    models = " and ".join(f"{one.model or 'A model'} {one.full_size}".strip() for one in grids)
+    models = " and ".join(f"{scores.model or 'A model'} {scores.full_size}".strip() for scores in grids)
     words = {
         "title": title if title is not None else f"{names}: {subject}".removeprefix(": "),
         "about": f"{models}: {metric} on {subject}, {date.today():%d %B %Y}.",
@@ -60,13 +60,13 @@ def write_report(
 
 def _check_alike(grids: Sequence[Scores]) -> None:
     """Refuse grids that cannot stand side by side."""
-    tasks = {", ".join(sorted(one.tasks)) for one in grids}
+    tasks = {", ".join(sorted(scores.tasks)) for scores in grids}
     if len(tasks) > 1:
         raise UsageError(
             f"The grids have different tasks, {' and '.join(sorted(tasks))}, so means over them "
             "cannot be compared. Show those that all have: `grid.at(tasks=...)`."
         )
-    names = [pivots.called(one.model) for one in grids]
+    names = [pivots.called(scores.model) for scores in grids]
     if len(grids) > 1 and len({*names} - {""}) < len(grids):
         raise UsageError(
             f"Grids side by side need different names, got {', '.join(map(repr, names))}. Name "
@@ -81,7 +81,6 @@ def _panel(
     sizes = candidates(grid, None, reference)
     table = sizes.table
     fronts = {cost: table[on_front(table, [cost])].sort_values([cost, "score"]) for cost in shown}
-    parts = grid.items.drop_duplicates(["task", "split", "subset"])
     answers: dict[tuple[str, str], int] = {}
     steps: list[list[int]] = [[] for _ in stops]
     for (stop, row), share in product(zip(stops, steps, strict=True), SHARES):
@@ -89,7 +88,7 @@ def _panel(
         row.append(answers.setdefault(_answer(sizes, limits), len(answers)))
     return {
         "name": pivots.called(grid.model),
-        "examples": int(parts["ids"].map(len).sum()),
+        "examples": sum(pivots.example_counts(grid.items).values()),
         "sizes": [row.to_dict() | {"words": _words(row, sizes)} for _, row in table.iterrows()],
         "fronts": {cost: front.index.tolist() for cost, front in fronts.items()},
         "answers": [*answers],

@@ -12,19 +12,14 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_writable_file, replace_file
 
 
-def check_figure_file(path: str | os.PathLike[str] | None) -> None:
-    """Refuse a file of unknown format, or one that cannot be written, before anything is drawn."""
-    if path is not None:
-        known = sorted(Figure().canvas.get_supported_filetypes())
-        if Path(path).suffix.lower().removeprefix(".") not in known:
-            raise UsageError(f"A figure file must end with one of .{', .'.join(known)}; got {str(path)!r}.")
-        check_writable_file(path)
-
-
 def saved(path: str | os.PathLike[str] | None, draw: Callable[[], Figure]) -> Figure:
-    """Draw a figure and write it, unless the path is None."""
-    check_figure_file(path)
+    """Draw a figure and write it, unless the path is None; a path that cannot be written is refused before."""
+    if path is None:
+        return draw()
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    if Path(path).suffix.lower().removeprefix(".") not in known:
+        raise UsageError(f"A figure file must end with one of .{', .'.join(known)}; got {str(path)!r}.")
+    check_writable_file(path)
     figure = draw()
-    if path is not None:
-        replace_file(path, lambda part: figure.savefig(part, dpi=200, bbox_inches="tight"))
+    replace_file(path, lambda part: figure.savefig(part, dpi=200, bbox_inches="tight"))
     return figure

@@ -33,8 +33,8 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
         >>> figure = plot_speedup(times, "speedup.png")
     """
     if times.empty or not set(_COLUMNS) <= set(times.columns):
-        table = f"{len(times)} rows of {', '.join(times.columns)}"
-        raise UsageError(f"Expected the table of benchmark_latency, got {table}.")
+        columns = ", ".join(times.columns)
+        raise UsageError(f"Expected the table of benchmark_latency, got {len(times)} rows of {columns}.")
     return saved(path, lambda: _drawn(times.sort_values("num_layers"), title or ""))
 
 
@@ -46,10 +46,8 @@ def _drawn(times: pd.DataFrame, title: str) -> Figure:
     axes.plot(layers, times["theory"], "o--", color="0.55", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], "o-", color=BLUE, markersize=5, label="measured")
     for depth, speedup, theory in zip(layers, times["speedup"], times["theory"], strict=True):
-        # beside both lines
-        place, side = ((3, 3), "left") if speedup >= theory else ((-3, -10), "right")
-        label = f"{speedup:.2f}x"
-        axes.annotate(label, (depth, speedup), place, ha=side, textcoords="offset points", fontsize=8)
+        place, side = ((3, 3), "left") if speedup >= theory else ((-3, -10), "right")  # beside both lines
+        axes.annotate(f"{speedup:.2f}x", (depth, speedup), place, ha=side, textcoords="offset points", fontsize=8)
     labels = times["milliseconds_per_text"].map("{:.3g} ms".format)
     axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, labels, strict=True)], fontsize=8)
     axes.margins(x=0.11, y=0.08)  # room for the label of the first point

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
-import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,15 +25,10 @@ def plain(axes: Axes, grid: Literal["both", "x", "y"] = "y", **labels: str) -> A
     return axes
 
 
-def shades(values: Sequence[Any]) -> dict[Any, Any]:
-    """Return a colour for each value, the last darkest; none too pale to be seen on white."""
-    return dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
-
-
 def apart(places: Iterable[float], least: float) -> list[float]:
-    """Keep the places, given by priority, that are at least this far from all kept before."""
-    kept: list[float] = []
+    """Choose from places, given by priority, those that are at least this far from all chosen before."""
+    chosen: list[float] = []
     for place in places:
-        if all(abs(place - other) >= least for other in kept):
-            kept.append(place)
-    return kept
+        if all(abs(place - other) >= least for other in chosen):
+            chosen.append(place)
+    return chosen

@@ -137,9 +137,9 @@ def fit_queries(
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
         table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
-        made = with_table(pipeline, table, agreement).model
-        name_apart(made, model, "queries")
-        return made
+        with_queries = with_table(pipeline, table, agreement).model
+        name_apart(with_queries, model, "queries")
+        return with_queries
 
 
 def _check(pipeline: Pipeline) -> None:
@@ -171,9 +171,9 @@ def with_table(pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Si
         same = linear_of(torch.eye(full.dim).to(alike), torch.zeros(full.dim).to(alike))
         readout = Readout(full.num_layers, same, {}, table).train(model.training)
     after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
-    made = pipeline.remade({**modules, name: readout, **after})
-    made.declaration.with_table(agreement).write(made.model.config)
-    return made
+    whole = pipeline.remade({**modules, name: readout, **after})
+    whole.declaration.with_table(agreement).write(whole.model.config)
+    return whole
 
 
 class _Embedder:

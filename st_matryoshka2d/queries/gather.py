@@ -79,7 +79,7 @@ class Gathered:
     def narrowed(self, others: Sequence[Sequence[int]]) -> tuple[Gathered, NDArray[np.int64]]:
         """Copy with the tokens that occur here or in these others alone; also return their ids."""
         ids = np.fromiter((token for tokens in others for token in tokens), dtype=np.int64)
-        occur = np.union1d(self.sums.found, ids)
+        occur = np.union1d(self.sums.tokens, ids)
         joined = (self.blocks[at : at + _JOINED] for at in range(0, len(self.blocks), _JOINED))
         blocks = [vstack(chunks, "csr")[:, occur] for chunks in joined]
         sums = self.sums.narrowed(occur)

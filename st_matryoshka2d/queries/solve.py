@@ -47,43 +47,43 @@ class Sums:
 
     def add(self, rows: csr_matrix, embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts by their counts and embeddings."""
-        found = np.unique(rows.indices)  # a few of many tokens
-        few = rows[:, found]
-        pooled = few @ self.words[found]
-        self.xy[found] += few.T @ embedded
+        tokens = np.unique(rows.indices)  # a few of many tokens
+        few = rows[:, tokens]
+        pooled = few @ self.words[tokens]
+        self.xy[tokens] += few.T @ embedded
         self.pooled_y += pooled.T @ embedded
         self.squares += pooled.T @ pooled
         self.texts[side] += len(embedded)
-        self.x[side, found] += np.asarray(few.sum(0)).ravel()
+        self.x[side, tokens] += np.asarray(few.sum(0)).ravel()
         self.y[side] += embedded.sum(0, dtype=np.float64)
         self.pooled[side] += pooled.sum(0, dtype=np.float64)
 
     @property
-    def found(self) -> NDArray[np.int64]:
+    def tokens(self) -> NDArray[np.int64]:
         """The tokens that occur."""
-        occur: NDArray[np.int64] = np.flatnonzero(self.x.any(0))
-        return occur
+        tokens: NDArray[np.int64] = np.flatnonzero(self.x.any(0))
+        return tokens
 
     @property
     def means(self) -> Float[np.ndarray, "sides dim"]:
         """The mean embedding of each side."""
-        found: Float[np.ndarray, "sides dim"] = self.y / np.maximum(self.texts, 1)[:, None]
-        return found
+        means: Float[np.ndarray, "sides dim"] = self.y / np.maximum(self.texts, 1)[:, None]
+        return means
 
     def narrowed(self, tokens: NDArray[np.int64]) -> Sums:
         """Copy with these tokens alone."""
-        made = Sums(self.words[tokens], self.dim)
-        made.xy, made.x = self.xy[tokens], self.x[:, tokens]
-        made.pooled_y, made.squares = self.pooled_y.copy(), self.squares.copy()
-        made.texts, made.y, made.pooled = self.texts.copy(), self.y.copy(), self.pooled.copy()
-        return made
+        copied = Sums(self.words[tokens], self.dim)
+        copied.xy, copied.x = self.xy[tokens], self.x[:, tokens]
+        copied.pooled_y, copied.squares = self.pooled_y.copy(), self.squares.copy()
+        copied.texts, copied.y, copied.pooled = self.texts.copy(), self.y.copy(), self.pooled.copy()
+        return copied
 
     def of_words(self, words: Float[np.ndarray, "tokens hidden"]) -> Float[np.ndarray, "tokens dim"]:
         """Map token embeddings by the linear map that predicts embeddings, without their mean, from pooled ones."""
         weak = _WEAK * np.trace(self.squares) / len(self.squares) / max(self.texts.sum(), 1) + np.finfo(np.float32).tiny
         right = self.pooled_y - self.pooled.T @ self.means
-        found = np.linalg.solve(self.squares + weak * np.eye(len(self.squares)), right)
-        return words @ found.astype(np.float32)
+        linear = np.linalg.solve(self.squares + weak * np.eye(len(self.squares)), right)
+        return words @ linear.astype(np.float32)
 
     def start(self) -> Float[np.ndarray, "tokens dim"]:
         r"""Return :math:`T_0 = W A`, towards which the table is shrunk."""
@@ -91,8 +91,8 @@ class Sums:
 
     def right_side(self) -> Float[np.ndarray, "tokens dim"]:
         r"""Return :math:`X^T (Y - \bar Y)`, each text without the mean of its side."""
-        found: Float[np.ndarray, "tokens dim"] = self.xy - (self.x.T @ self.means).astype(np.float32)
-        return found
+        right: Float[np.ndarray, "tokens dim"] = self.xy - (self.x.T @ self.means).astype(np.float32)
+        return right
 
 
 def solved(
@@ -120,10 +120,10 @@ def _gradients(
     """Take the steps for some columns, each with its own step sizes; preconditioned by the diagonal."""
 
     def image_of(table: Float[np.ndarray, "tokens columns"]) -> Float[np.ndarray, "tokens columns"]:
-        found = strength * table
+        image = strength * table
         for block in blocks:  # all texts at once would take memory in proportion to their number
-            found += block.T @ (block @ table)
-        return found
+            image += block.T @ (block @ table)
+        return image
 
     residual = wanted - image_of(table)
     enough = _ENOUGH * np.linalg.norm(wanted, axis=0)

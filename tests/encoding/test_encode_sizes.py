@@ -1,4 +1,4 @@
-"""Embeddings at many sizes from worker processes equal those of this process."""
+"""Embeddings at many sizes: from other processes they are those of this one, and some models and keywords are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import encode_sizes
+from st_matryoshka2d import Size, benchmark_latency, encode_sizes, evaluate
+from tests.support.sts import LocalSTS
 
 TEXTS = ["a cat", "it rains in the north", "a red house"]
 SIZES = ["1L-16d", "2L-32d"]
@@ -34,3 +35,16 @@ def test_a_model_read_from_a_pickle_in_another_process_gives_its_layers(tiny: Se
         elsewhere = workers.apply(encode_sizes, (tiny, TEXTS, SIZES))
     for size, embeddings in encode_sizes(tiny, TEXTS, SIZES).items():
         np.testing.assert_allclose(elsewhere[size], embeddings, atol=1e-6)
+
+
+def test_tokenizer_without_padding_is_refused(tiny: SentenceTransformer) -> None:
+    tiny.tokenizer.pad_token = None
+    told = r"no padding token.*model\.tokenizer\.pad_token = model\.tokenizer\.eos_token"
+    with pytest.raises(ValueError, match=told):
+        encode_sizes(tiny, ["a cat", "a dog ran"], [Size(1, 8)])
+    with pytest.raises(ValueError, match=told):
+        evaluate(tiny, LocalSTS(), sizes=[Size(1, 8)], show_progress_bar=False)
+    with pytest.raises(ValueError, match=told):
+        benchmark_latency(tiny, 1, rounds=1)
+    tiny.tokenizer.pad_token = "[SEP]"
+    assert len(encode_sizes(tiny, ["a cat", "a dog ran"], [Size(1, 8)])[Size(1, 8)]) == 2

@@ -16,22 +16,17 @@ from st_matryoshka2d.grid.costs import costs, vector_bytes
 from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 
 
-@pytest.mark.parametrize("dim", [1, 7, 8, 12, 384])
-def test_bytes_match_numpy(dim: int) -> None:
-    vector = np.ones(dim)
+@pytest.mark.parametrize("dim", [1, 7, 8, 12, 64, 384])
+def test_bytes_are_those_of_numpy_and_sentence_transformers(dim: int) -> None:
+    vectors = np.random.default_rng(0).normal(size=(200, dim)).astype(np.float32)
     for precision in ("float32", "float16", "int8", "uint8"):
-        assert vector_bytes(dim, precision) == vector.astype(precision).nbytes
+        assert vector_bytes(dim, precision) == vectors[0].astype(precision).nbytes
     assert vector_bytes(dim, "bfloat16") == vector_bytes(dim, "float16")
-    for precision in ("binary", "ubinary"):
-        assert vector_bytes(dim, precision) == np.packbits(vector > 0).nbytes
     for precision in ("int4", "uint4"):
         assert vector_bytes(dim, precision) == np.packbits(np.ones(4 * dim, dtype=bool)).nbytes
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
-def test_bytes_match_sentence_transformers(precision: Any) -> None:
-    embeddings = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
-    assert vector_bytes(64, precision) == quantize_embeddings(embeddings, precision)[0].nbytes  # type: ignore[union-attr]
+    quantised: Any
+    for quantised in ("float32", "int8", "uint8", "binary", "ubinary"):
+        assert vector_bytes(dim, quantised) == quantize_embeddings(vectors, quantised)[0].nbytes  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("task", [None, "B"])
@@ -92,25 +87,18 @@ def test_several_truncations_default_to_prefix() -> None:
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])
 def test_derived_grids_keep_latency(tmp_path: Path, ending: str) -> None:
-    times = random_times(0).sample(frac=1, random_state=1)
+    times, expected = random_times(0).sample(frac=1, random_state=1), random_times(0)
     plain = random_grid(0, precisions=("float32", "int8"))
     grid = plain.with_latency(times)
-    assert plain.latency is None
     times["milliseconds_per_text"] = 1.0  # the grid has a copy
-    expected = random_times(0)
-
-    grid.save(tmp_path / f"grid.{ending}")
-    loaded = GridResult.load(tmp_path / f"grid.{ending}")
-    plain.save(tmp_path / f"plain.{ending}")
-    assert GridResult.load(tmp_path / f"plain.{ending}").latency is None
+    loaded = []
+    for number, original in enumerate((plain, grid)):
+        original.save(tmp_path / f"{number}.{ending}")
+        loaded.append(GridResult.load(tmp_path / f"{number}.{ending}"))
+    assert plain.latency is loaded[0].latency is None
     a, b = grid.at(tasks="A"), plain.at(tasks="B")
-    for other in (
-        grid,
-        loaded,
-        grid.at(precision="int8"),
-        GridResult.merge([b, a]),
-        GridResult.merge([loaded.at(tasks="B"), a]),
-    ):
+    merged = [GridResult.merge([b, a]), GridResult.merge([loaded[1].at(tasks="B"), a])]
+    for other in (grid, loaded[1], grid.at(precision="int8"), *merged):
         assert other.latency is not None
         pd.testing.assert_frame_equal(other.latency, expected)
     with pytest.raises(ValueError, match="different latencies"):

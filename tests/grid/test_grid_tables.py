@@ -143,7 +143,7 @@ def test_a_grid_without_random_subsets_is_no_truncation(ending: str, tmp_path: P
 def test_concurrent_reader_sees_complete_grid(tmp_path: Path, ending: str) -> None:
     path, grids, done = tmp_path / f"grid.{ending}", [grid(0), grid(1)], threading.Event()
     grids[0].save(path)
-    contents = {one.to_frame().to_csv() for one in grids}
+    contents = {either.to_frame().to_csv() for either in grids}
 
     def read() -> set[str]:
         seen: set[str] = set()
@@ -173,8 +173,8 @@ def test_reads_file_without_revision(tmp_path: Path, ending: str) -> None:
     else:
         table = pq.read_table(path)
         ((key, told),) = table.schema.metadata.items()
-        kept = {name: value for name, value in json.loads(told).items() if name != "revision"}
-        pq.write_table(table.replace_schema_metadata({key: json.dumps(kept)}), path)
+        others = {name: value for name, value in json.loads(told).items() if name != "revision"}
+        pq.write_table(table.replace_schema_metadata({key: json.dumps(others)}), path)
     old = GridResult.load(path)
     assert_identical(old, replace(grid(), revision=""))
     merged = GridResult.merge([replace(old, full_size=""), grid(1, task="B")])

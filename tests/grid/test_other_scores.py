@@ -36,10 +36,10 @@ def aligned(tiny: SentenceTransformer) -> SentenceTransformer:
 def test_the_grid_has_what_was_measured(aligned: SentenceTransformer, tmp_path: Path) -> None:
     grid = GridResult.from_agreement(aligned)
     grid.save(tmp_path / "agreement.json")
-    for one in (grid, GridResult.load(tmp_path / "agreement.json")):
-        assert {size: one.score(size) for size in one.sizes} == MEASURED
-        assert (one.model, one.revision, one.full_size) == (model_name(aligned), model_revision(aligned), "4L-32d")
-        assert str(one).splitlines()[0] == "agreement: correlation of similarities, percent"
+    for either in (grid, GridResult.load(tmp_path / "agreement.json")):
+        assert {size: either.score(size) for size in either.sizes} == MEASURED
+        assert (either.model, either.revision, either.full_size) == (model_name(aligned), model_revision(aligned), "4L-32d")
+        assert str(either).splitlines()[0] == "agreement: correlation of similarities, percent"
 
 
 @pytest.mark.parametrize("min_score", [0.7, 0.8, 0.95, 1.0])
@@ -50,7 +50,7 @@ def test_recommends_the_fewest_layers_that_agree(min_score: float, aligned: Sent
     grid.save(tmp_path / "agreement.parquet")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        chosen = [one.recommend(min_score) for one in (grid, GridResult.load(tmp_path / "agreement.parquet"))]
+        chosen = [either.recommend(min_score) for either in (grid, GridResult.load(tmp_path / "agreement.parquet"))]
     for choice in chosen:
         assert choice.size == expected
         assert choice.measure == "agreement"
@@ -79,9 +79,9 @@ def test_narrow_sizes_that_keep_the_score_are_not_refused(tiny: SentenceTransfor
     declare(tiny.config, agreement={Size.parse(name): agreement for name, (agreement, _) in MINILM.items()})
     grid = GridResult.from_agreement(tiny)
     frame = grid.recommend(0.8).to_frame()
-    kept = {f"{row.num_layers}L-{row.dim}d" for row in frame.itertuples() if not row.refused}
-    assert kept == {name for name in MINILM if not name.startswith("1L")} > {"4L-128d", "6L-64d"}
-    assert min(share for name, (_, share) in MINILM.items() if name in kept) > 0.95 > MINILM["1L-384d"][1]
+    accepted = {f"{row.num_layers}L-{row.dim}d" for row in frame.itertuples() if not row.refused}
+    assert accepted == {name for name in MINILM if not name.startswith("1L")} > {"4L-128d", "6L-64d"}
+    assert min(share for name, (_, share) in MINILM.items() if name in accepted) > 0.95 > MINILM["1L-384d"][1]
     assert str(grid.recommend(0.8).size) == "3L-384d"
     assert str(grid.recommend(0.8, max_bytes=512).size) == "3L-128d"
 
@@ -132,23 +132,23 @@ def searched(seed: int = 0, task: str = "R", metrics: tuple[str, ...] = ("ndcg_a
     for layers in (2, 4, 6):
         place = {"task": task, "split": "test", "subset": "default", "num_layers": layers, "dim": 64}
         for metric in metrics:
-            each = values(metric, layers, seed)
-            rows.append({**place, "metric": metric, "score": each.mean(), "is_main": metric == "ndcg_at_10"})
-            items.append({**place, "metric": metric, "ids": QUERIES, "values": each, "gold": None})
+            scores = values(metric, layers, seed)
+            rows.append({**place, "metric": metric, "score": scores.mean(), "is_main": metric == "ndcg_at_10"})
+            items.append({**place, "metric": metric, "ids": QUERIES, "values": scores, "gold": None})
         rows.append({**place, "metric": "map_at_5", "score": 0.1 * layers, "is_main": False})
         rows.append({**place, "metric": "nauc_map_at_5_std", "score": 0.1, "is_main": False})
     return GridResult(pd.DataFrame(rows), pd.DataFrame(items), "lab/m")
 
 
 def test_compare_tests_the_queries_of_the_metric() -> None:
-    one, other = searched(0), searched(1).named("other")
-    frame = one.compare(other, metric="mrr_at_10", correction=None).to_frame()
+    first, other = searched(0), searched(1).named("other")
+    frame = first.compare(other, metric="mrr_at_10", correction=None).to_frame()
     assert set(frame["metric"]) == {"mrr_at_10"}
     expected = [paired_t_test(values("mrr_at_10", layers, 0), values("mrr_at_10", layers, 1)) for layers in (2, 4, 6)]
     assert frame["p_value"].tolist() == pytest.approx(expected)
     assert frame["score"].tolist() == pytest.approx([values("mrr_at_10", layers, 0).mean() for layers in (2, 4, 6)])
-    assert "R: mrr_at_10, lab/m minus other, points".replace("lab/", "") in str(one.compare(other, metric="mrr_at_10"))
-    assert one.compare(other, metric="map_at_5").to_frame()["test"].tolist() == ["none: no items"] * 3
+    assert "R: mrr_at_10, lab/m minus other, points".replace("lab/", "") in str(first.compare(other, metric="mrr_at_10"))
+    assert first.compare(other, metric="map_at_5").to_frame()["test"].tolist() == ["none: no items"] * 3
 
 
 def test_recommend_and_pareto_choose_by_the_metric() -> None:
@@ -189,7 +189,7 @@ def test_versions_that_keep_main_metrics_alone_read_and_write_files_of_the_same_
     assert with_ids["is_main"].all()
     assert not with_ids.duplicated(["task", "split", "subset", "num_layers", "dim"]).any()
     # what such a version writes: nothing but items of main scores
-    older = [each if main else None for each, main in zip(table["values"].to_pylist(), rows["is_main"], strict=True)]
+    older = [cells if main else None for cells, main in zip(table["values"].to_pylist(), rows["is_main"], strict=True)]
     column = table.column_names.index("values")
     pq.write_table(table.set_column(column, "values", [older]), tmp_path / "older.parquet")
     read = GridResult.load(tmp_path / "older.parquet")

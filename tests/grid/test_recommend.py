@@ -55,9 +55,9 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
             with pytest.raises(ValueError, match="No size of 27 meets every limit"):
                 grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
             continue
-        found = grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
-        assert (found.size, found.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
-        assert len(found.to_frame()) == 27
+        choice = grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
+        assert (choice.size, choice.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
+        assert len(choice.to_frame()) == 27
     assert found_none > 0
 
 
@@ -194,7 +194,7 @@ def test_documents_may_have_times_of_their_own() -> None:
     times = grid.latency.assign(milliseconds_per_text=[100.0, 200.0, 400.0])
     timed = grid.with_latency(grid.latency, documents=times)
     pd.testing.assert_frame_equal(timed.to_frame(), grid.to_frame())
-    few, many = (each.recommend(0.5, queries_per_document=2).to_frame() for each in (grid, timed))
+    few, many = (scores.recommend(0.5, queries_per_document=2).to_frame() for scores in (grid, timed))
     at = ["num_layers", "dim", "documents"]
     both = few.merge(many, on=at, suffixes=("", "_of_documents"))
     depths = [document_size(row).num_layers for row in both.itertuples()]

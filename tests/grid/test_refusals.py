@@ -61,8 +61,8 @@ def truncations(*names: str) -> Call:
 
 
 def two_depths() -> None:
-    one = made_of(SCORES).grid.frame
-    TruncationResult(GridResult(pd.concat([one.assign(num_layers=2), one])))
+    table = made_of(SCORES).grid.frame
+    TruncationResult(GridResult(pd.concat([table.assign(num_layers=2), table])))
 
 
 PLAIN, UNTIMED = random_grid(0), GridResult(curve().to_frame())

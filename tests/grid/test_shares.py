@@ -25,14 +25,14 @@ def test_resampled_scores_match_a_loop(metric: str, *, rounded: bool) -> None:
     rng = np.random.default_rng(0)
     gold, *values = (np.round(row, 0 if rounded else 9) for row in rng.normal(size=(3, 40)) + rng.normal(size=40))
     models = [Items([""] * 40, row, None if "ndcg" in metric else gold) for row in values]
-    found = resampled_scores(models, metric, np.random.default_rng(1))
+    resampled = resampled_scores(models, metric, np.random.default_rng(1))
     drawn = np.random.default_rng(1).integers(40, size=(40, DRAWS)).T
     score = {"cosine_spearman": stats.spearmanr, "cosine_pearson": stats.pearsonr}.get(metric)
     for model, row in enumerate(values):
         for draw in (0, 1, 2, DRAWS - 1):
             at = drawn[draw]
             expected = row[at].mean() if score is None else score(row[at], gold[at]).statistic
-            assert found[model, draw] == pytest.approx(expected, abs=1e-12)
+            assert resampled[model, draw] == pytest.approx(expected, abs=1e-12)
 
 
 def test_lower_ends_hold_for_all_sizes_at_once() -> None:

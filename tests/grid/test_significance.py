@@ -80,14 +80,14 @@ def test_few_queries_that_differ_are_no_evidence(rng: np.random.Generator) -> No
             assert paired_t_test(a, np.zeros(n)) >= 2 ** (1 - differ) or n == 1
     for share, n in ((0.05, 100), (0.1, 50), (0.3, 20)):
         drawn = np.where(rng.uniform(size=(1000, n)) < share, rng.choice([-1.0, 1.0], size=(1000, n)), 0)
-        assert np.mean([paired_t_test(one, np.zeros(n)) < 0.05 for one in drawn]) < 0.04
+        assert np.mean([paired_t_test(differences, np.zeros(n)) < 0.05 for differences in drawn]) < 0.04
 
 
 def test_a_few_queries_that_are_much_worse_are_no_evidence(rng: np.random.Generator) -> None:
     """The means are equal: a tenth lose nine times what the others gain."""
     drawn = np.where(rng.uniform(size=(3000, 50)) < 0.1, -0.9, 0.1) + rng.normal(0, 0.05, size=(3000, 50))
     assert np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05) > 0.065
-    assert np.mean([paired_t_test(one, np.zeros(50)) < 0.05 for one in drawn]) < 0.04
+    assert np.mean([paired_t_test(differences, np.zeros(50)) < 0.05 for differences in drawn]) < 0.04
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_edge_cases(call, p: float) -> None:
 def rejected(p_values: list[float], alpha: float) -> set[int]:
     """Holm's procedure: from the smallest p on, reject while p <= alpha / (tests left)."""
     left = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    found: set[int] = set()
+    smallest: set[int] = set()
     while left and left[0][0] <= alpha / len(left):
-        found.add(left.pop(0)[1])
-    return found
+        smallest.add(left.pop(0)[1])
+    return smallest
 
 
 def test_holm_rejects_what_the_procedure_does(rng: np.random.Generator) -> None:
@@ -135,7 +135,9 @@ Row = NDArray[np.float64]
 def correlation(gold: Row, values: Row, weights: Row, *, ranks: bool) -> float:
     """Pearson's or Spearman's correlation of weighted items."""
     if ranks:
-        gold, values = (np.array([weights @ ((row < one) + (row == one) / 2) for one in row]) for row in (gold, values))
+        gold, values = (
+            np.array([weights @ ((row < value) + (row == value) / 2) for value in row]) for row in (gold, values)
+        )
     table = np.cov(np.stack([gold, values]), aweights=weights, ddof=0)
     return float(table[0, 1] / math.sqrt(table[0, 0] * table[1, 1]))
 
@@ -144,7 +146,7 @@ def p_by_definition(gold: Row, a: Row, b: Row, *, ranks: bool) -> float:
     """Move the weight of each item by a little; subtract what pairs of items that change places count twice."""
     n, step = len(gold), 1e-4
     ones = np.ones(n)
-    one, two = (correlation(gold, values, ones, ranks=ranks) for values in (a, b))
+    first, second = (correlation(gold, values, ones, ranks=ranks) for values in (a, b))
     influence = np.empty(n)
     for item in range(n):
         moved = [ones + sign * step * (np.arange(n) == item) for sign in (1, -1)]
@@ -163,7 +165,7 @@ def p_by_definition(gold: Row, a: Row, b: Row, *, ranks: bool) -> float:
         twice /= n * ranked[0].var() * ranked[1].std() * ranked[2].std()
         variance = max(variance - twice, variance / 2)
     freedom = min(n - 1, 2 * n / (stats.kurtosis(influence, fisher=False) - 1))
-    return float(2 * stats.t.sf(abs(one - two) / math.sqrt(variance / n), freedom))
+    return float(2 * stats.t.sf(abs(first - second) / math.sqrt(variance / n), freedom))
 
 
 @pytest.mark.parametrize("ranks", [False, True])
@@ -178,12 +180,12 @@ def test_p_is_that_of_the_definition(*, ranks: bool, rounded: bool) -> None:
 
 def rates(draw: Any, n: int, runs: int) -> tuple[float, float]:
     """How often this test and Steiger's find a difference between two Spearman correlations."""
-    rng, found = np.random.default_rng(0), []
+    rng, alarms = np.random.default_rng(0), []
     for _ in range(runs):
         rows = draw(rng, n)
         (_, r1, r2), (_, _, r12), _ = np.corrcoef(stats.rankdata(rows, axis=1))
-        found.append((correlation_test(*rows, ranks=True) < 0.05, steiger_test(r1, r2, r12, n, ranks=True) < 0.05))
-    ours, steiger = np.mean(found, axis=0)
+        alarms.append((correlation_test(*rows, ranks=True) < 0.05, steiger_test(r1, r2, r12, n, ranks=True) < 0.05))
+    ours, steiger = np.mean(alarms, axis=0)
     return float(ours), float(steiger)
 
 
@@ -212,10 +214,10 @@ def test_agrees_with_a_permutation_test(gain: float, *, ranks: bool) -> None:
     rows = np.stack([gold, *values])
     table = stats.rankdata(rows, axis=1) if ranks else rows
     truth, models = table[0] - table[0].mean(), table[1:]
-    kept = rng.uniform(size=(2000, 400)) < 0.5
+    as_they_are = rng.uniform(size=(2000, 400)) < 0.5
     first, second = (
         (z - z.mean(axis=1, keepdims=True)) @ truth / z.std(axis=1) / truth.std() / 400
-        for z in (np.where(kept, *models), np.where(kept, *models[::-1]))
+        for z in (np.where(as_they_are, *models), np.where(as_they_are, *models[::-1]))
     )
     (_, r1, r2), *_ = np.corrcoef(table)
     p = np.mean(np.abs(first - second) >= abs(r1 - r2))

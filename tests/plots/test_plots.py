@@ -1,9 +1,9 @@
-"""Figures: colours, points, names, ticks and labels; a file is complete or absent."""
+"""Fronts and curves: points, names, ticks and labels; and every figure's file, which is complete or absent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +13,24 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult, plot_speedup
 from st_matryoshka2d.grid.costs import costs
 from st_matryoshka2d.grid.truncation_result import truncation_dims
-from st_matryoshka2d.plots.heat_map import delta_map
-from tests.support.grids import pairs_grid, random_grid, timed, with_scores
+from tests.support.grids import random_grid, timed, with_scores
 from tests.support.quick import quick
 from tests.support.truncations import SCORES, made_of
-
-
-@pytest.mark.parametrize(("largest", "reach"), [(0.4, 2.0), (1.0, 2.0), (3.5, 3.5), (float("nan"), 2.0)])
-def test_small_differences_are_pale(largest: float, reach: float) -> None:
-    deltas = pd.DataFrame([[-0.1, largest]], index=[6], columns=[64, 384])
-    (image,) = delta_map(deltas, deltas.astype(str), title="T", label="points", note="").axes[0].images
-    assert (image.norm.vmin, image.norm.vmax) == (-reach, reach)
-
-
-@pytest.mark.parametrize(("n", "coloured"), [(20, False), (300, True)])
-def test_what_is_not_significant_has_no_colour_nor_has_anything_on_few_examples(n: int, coloured: bool) -> None:
-    noise = {"1L-8d": 1.5, "2L-8d": 1.0}
-    better = pairs_grid(noise | {"1L-8d": 0.2}, n).named("better")
-    comparison = better.compare(pairs_grid(noise, n).named("worse"))
-    assert comparison.to_frame()["significant"].tolist() == [coloured, False]
-    figure = comparison.plot()
-    (image,) = figure.axes[0].images
-    assert np.ma.getmaskarray(image.get_array()).tolist() == [[not coloured], [True]]
-    assert f"A {n}" in " ".join(figure.get_supxlabel().split())
-
-
-def test_a_colour_is_one_score_in_every_heat_map() -> None:
-    images = [random_grid(seed).plot().axes[0].images[0] for seed in (0, 1)]
-    assert {(image.norm.vmin, image.norm.vmax) for image in images} == {(0, 100)}
-
-
-@pytest.mark.parametrize(("columns", "letters"), quick(product([1, 3, 8], [1, 20, 30, 60, 85]), (1, 85), (8, 1)))
-def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int) -> None:
-    deltas = pd.DataFrame([[1.0] * columns] * 3, index=[2, 4, 6], columns=range(columns))
-    title = ("a rather long task name " * 4)[:letters].strip()
-    figure = delta_map(deltas, deltas.astype(str), title=title, label="points", note="* p < 0.05")
-    figure.draw_without_rendering()
-    axes, bar = figure.axes
-    titles = [text for text in axes.findobj(Text) if " ".join(text.get_text().split()) == title]
-    assert len(titles) == 1
-    ticks = bar.get_yticklabels()  # ticks beyond the bar are not drawn
-    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
-    for one, other in combinations(texts, 2):
-        assert not one.get_window_extent().shrunk(0.98, 0.95).overlaps(other.get_window_extent().shrunk(0.98, 0.95))
-    box = titles[0].get_window_extent()
-    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
-    assert box.y1 <= figure.bbox.y1 + 1
-
-
-def test_numbers_are_easy_to_read_on_every_difference() -> None:
-    """WCAG AAA, 7 to 1: black on mid-blue would pass AA, and is hard to read."""
-    deltas = pd.DataFrame([np.linspace(-4, 4, 9)], index=[6])
-    (axes, _) = delta_map(deltas, deltas.astype(str), title="T", label="points", note="").axes
-    (image,) = axes.images
-    colours = np.asarray(image.to_rgba(np.asarray(image.get_array())))[0, :, :3]
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
-    contrast = (linear @ [0.2126, 0.7152, 0.0722] + 0.05) / 0.05
-    assert {text.get_color() for text in axes.texts} == {"black"}
-    assert contrast.min() >= 7
 
 
 def large_grid(precisions: tuple[str, ...]) -> GridResult:
     """Return a grid of 12 layers x 8 dims with scores like those of trained models."""
     layers, dims = tuple(range(1, 13)), (8, 16, 32, 64, 128, 256, 512, 768)
     grid = random_grid(0, layers, dims, precisions, tasks=("A",))
-    kept = {"float32": 1.0, "int8": 0.985, "binary": 0.93}
+    shares = {"float32": 1.0, "int8": 0.985, "binary": 0.93}
 
     def scores(frame: pd.DataFrame) -> pd.Series[float]:
         full = 0.85 - 0.3 * np.exp(-frame["num_layers"] / 4) - 0.25 * frame["dim"] ** -0.45
-        share = frame["precision"].map(kept) if "precision" in frame else 1
+        share = frame["precision"].map(shares) if "precision" in frame else 1
         return full * share + 0.01 * frame["score"]
 
     times = pd.DataFrame({"num_layers": layers, "milliseconds_per_text": [1.2 + 0.62 * depth for depth in layers]})
@@ -108,8 +52,8 @@ def test_names_each_size_of_the_line_and_none_lies_over_another(cost: str) -> No
     # Slanted alike, so that each needs its height across its direction, and room within the axes.
     across = np.array([np.sin(np.radians(35)), np.cos(np.radians(35))])
     places = [axes.transData.transform(text.xy) for text in axes.texts]
-    for one, other in combinations(places, 2):
-        assert abs((one - other) @ across) > 8 * figure.dpi / 72 or np.abs(one - other).max() > 80
+    for place, other in combinations(places, 2):
+        assert abs((place - other) @ across) > 8 * figure.dpi / 72 or np.abs(place - other).max() > 80
     for text in axes.texts:
         box = text.get_window_extent()
         assert axes.bbox.x0 < box.x0 < box.x1 < axes.bbox.x1
@@ -164,8 +108,8 @@ def test_the_largest_cost_has_a_tick_and_none_overlap(cost: str) -> None:
     largest = {"bytes": 3072, "dim": 768, "num_layers": 12}[cost]
     assert max(float(label.get_text()) for label in labels) == largest
     assert len(labels) >= 5
-    for one, other in combinations(labels, 2):
-        assert not one.get_window_extent().overlaps(other.get_window_extent())
+    for label, other in combinations(labels, 2):
+        assert not label.get_window_extent().overlaps(other.get_window_extent())
 
 
 def test_overlapping_sizes_share_a_name() -> None:
@@ -179,23 +123,12 @@ TIMES = pd.DataFrame(
 )
 
 
-def truncated(model: str) -> TruncationResult:
-    row = {"task": "T", "split": "test", "subset": "default", "metric": "m", "is_main": True, "num_layers": 6}
-    cells = [(384, "first", 0.8), (96, "first", 0.76), (96, "random-0", 0.71), (96, "random-1", 0.70)]
-    rows = [row | {"dim": dim, "truncation": name, "score": score} for dim, name, score in cells]
-    return TruncationResult(GridResult(pd.DataFrame(rows), model=model))
-
-
-def spread() -> CoordinateSpread:
-    return CoordinateSpread(np.linspace(1, 0, 32), num_layers=6, num_texts=50)
-
-
 DRAWN: dict[str, Callable[[Any], Figure]] = {
     "grid": lambda path: random_grid(0).plot(path),
     "pareto": lambda path: random_grid(0).plot_pareto(path),
     "comparison": lambda path: random_grid(0).named("one").compare(random_grid(1).named("other")).plot(path),
-    "truncation": lambda path: truncated("one").plot(path),
-    "spread": lambda path: spread().plot(path),
+    "truncation": lambda path: made_of(SCORES).plot(path),
+    "spread": lambda path: CoordinateSpread(np.linspace(1, 0, 32), num_layers=6, num_texts=50).plot(path),
     "speed-up": lambda path: plot_speedup(TIMES, path),
 }
 
@@ -244,7 +177,7 @@ def assert_labels_do_not_overlap(figure: Figure) -> None:
             texts = [label for label in labels if label.get_text()]
             boxes = [label.get_window_extent(renderer) for label in texts]
             assert len(boxes) > 2
-            assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+            assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
 
 
 def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result: TruncationResult, tmp_path: Path) -> None:

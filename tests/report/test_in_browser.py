@@ -71,10 +71,9 @@ def test_charts_fit_their_figures_as_the_page_opens(page: Page, reports: dict[in
 def test_shows_every_score_in_one_scale(page: Page, reports: dict[int, Path], grid: GridResult, trained: GridResult) -> None:
     page.open(reports[2])
     texts = "[...document.querySelectorAll('.map td')].map((cell) => cell.textContent.trim())"
-    scores = [one.pivot().to_numpy().ravel() * 100 for one in (grid, trained)]
-    assert page.run(texts) == [f"{score:.1f}" for one in scores for score in one]
+    both = [100 * score for scored in (grid, trained) for score in scored.pivot().to_numpy().ravel()]
+    assert page.run(texts) == [f"{score:.1f}" for score in both]
     shades = page.run("[...document.querySelectorAll('.map td')].map((td) => parseFloat(td.style.cssText.slice(5)))")
-    both = [score for one in scores for score in one]
     order = sorted(range(len(both)), key=lambda place: both[place])
     assert [shades[place] for place in order] == sorted(shades)
     assert pivots.metric_name(grid.frame) in page.run("document.querySelector('.plot').parentElement.textContent")
@@ -88,10 +87,10 @@ def test_sliders_mark_what_recommend_returns(
     for share, stop, most in ((97, 2, 512), (85, 2, 512), (60, 1, 256)):
         page.run(SET.format("share", share))
         page.run(SET.format("bytes", stop))
-        best = [one.recommend(share / 100, max_bytes=most) for one in (grid, trained)]
+        best = [scores.recommend(share / 100, max_bytes=most) for scores in (grid, trained)]
         said = page.run("[...document.querySelectorAll('.answer span')].map((p) => p.textContent)")
         assert said == list(map(str, best))
-        marked = {f"{number} {one.size}" for number, one in enumerate(best)}
+        marked = {f"{number} {choice.size}" for number, choice in enumerate(best)}
         assert set(page.run(CHOSEN)) == marked
         assert len(page.run(CHOSEN)) == 6  # a cell and two points of each model
         assert page.run("document.forms[0].innerText").count(f"{share} %") == 1

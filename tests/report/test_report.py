@@ -26,28 +26,28 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.parts: list[tuple[str, dict[str, str | None], list[str]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs), []))
+        self.parts.append((tag, dict(attrs), []))
 
     def handle_data(self, data: str) -> None:
-        if self.found:
-            self.found[-1][2].append(data)
+        if self.parts:
+            self.parts[-1][2].append(data)
 
 
 def elements(path: Path) -> list[tuple[str, dict[str, str | None], str]]:
-    found = Elements(path.read_text("utf-8")).found
-    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
+    parts = Elements(path.read_text("utf-8")).parts
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in parts]
 
 
 def marks(path: Path, tag: str) -> dict[str, str]:
     """The text of each size in a cell of a heat map (td) or at a point (i), by panel and name."""
-    found = elements(path)
+    parts = elements(path)
     return {
         str(attributes["data-size"]): str(attributes["title"])
-        for name, attributes, _ in found
+        for name, attributes, _ in parts
         if name == tag and "data-size" in attributes
     }
 
@@ -166,10 +166,10 @@ def test_names_are_text(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     name = '"></script><script>alert(1)</script>{{ 7 * 7 }}'
     random_grid(0, tasks=("A&<b>",)).named(name).report(page, title="<i>")
-    found = elements(page)
-    assert [tag for tag, _, _ in found].count("script") == 1
-    assert [text for tag, _, text in found if tag == "title"] == ["<i>\n"]
-    assert not {"a", "i"} & {tag for tag, attributes, _ in found if not attributes}
+    parts = elements(page)
+    assert [tag for tag, _, _ in parts].count("script") == 1
+    assert [text for tag, _, text in parts if tag == "title"] == ["<i>\n"]
+    assert not {"a", "i"} & {tag for tag, attributes, _ in parts if not attributes}
 
 
 def test_what_cannot_be_shown_is_refused(grid: GridResult, tmp_path: Path) -> None:

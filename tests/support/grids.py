@@ -60,17 +60,36 @@ def with_scores(grid: GridResult, change: Any) -> GridResult:
 
 def pairs_grid(noise: Mapping[str, float], n: int, seed: int = 0, tasks: Sequence[str] = ("A",)) -> GridResult:
     """Return a grid of Spearman correlations with its similarities of n pairs; the noise of each size lowers its score."""
-    rows, items = [], []
+    parts = []
     for number, task in enumerate(tasks):
-        rng = np.random.default_rng([seed, number])
-        gold, shared, own = rng.normal(size=(3, n))
-        for size in map(Size.parse, noise):
-            place = {"task": task, "split": "test", "subset": "default", "num_layers": size.num_layers, "dim": size.dim}
-            values = gold + 0.3 * shared + noise[str(size)] * own
-            score = float(spearmanr(values, gold).statistic)
-            rows.append(place | {"metric": "cosine_spearman", "score": score, "is_main": True})
-            items.append(place | {"ids": [f"pair {index}" for index in range(n)], "values": values, "gold": gold})
-    return GridResult(pd.DataFrame(rows), pd.DataFrame(items), full_size=max(noise, key=lambda name: Size.parse(name)))
+        gold, shared, own = np.random.default_rng([seed, number]).normal(size=(3, n))
+        parts += [(task, size, gold + 0.3 * shared + noise[size] * own, gold) for size in noise]
+    return _of_pairs(parts, full_size=max(noise, key=Size.parse))
+
+
+SIZES = ("2L-32d", "2L-64d", "4L-64d")
+
+
+def model_grid(model: str, noises: Mapping[str, float], seed: int, sizes: Sequence[str] = SIZES) -> GridResult:
+    """Return a model's grid on 300 pairs of each task; models share gold scores and errors, and have noise of their own."""
+    parts = []
+    for task, noise in noises.items():
+        gold, shared = np.random.default_rng(ord(task)).normal(size=(2, 300))
+        for size in sizes:
+            own = np.random.default_rng([seed, *map(ord, size)]).normal(size=300)
+            parts.append((task, size, gold + 0.5 * shared + noise * own, gold))
+    return _of_pairs(parts, model=model)
+
+
+def _of_pairs(parts: Sequence[tuple[str, str, Any, Any]], **about: str) -> GridResult:
+    rows, items = [], []
+    for task, name, values, gold in parts:
+        size = Size.parse(name)
+        place = {"task": task, "split": "test", "subset": "default", "num_layers": size.num_layers, "dim": size.dim}
+        score = float(spearmanr(values, gold).statistic)
+        rows.append(place | {"metric": "cosine_spearman", "score": score, "is_main": True})
+        items.append(place | {"ids": [f"pair {index}" for index in range(len(gold))], "values": values, "gold": gold})
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items), **about)
 
 
 def curve() -> GridResult:

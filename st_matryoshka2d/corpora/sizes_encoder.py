@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -20,13 +22,7 @@ from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
-from st_matryoshka2d.model.readout import least_depth
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-
-# An engine may unpickle an encoder for each of its tasks, so the copies in a process share one
-# model: by its name, its revision, the depths and the device.
-_IN_THIS_PROCESS: dict[tuple[object, ...], EveryLayer] = {}
-_MAX_MODELS = 4  # in this cache
+from st_matryoshka2d.sizes import Size
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
 _ONE_AT_A_TIME = RLock()
@@ -43,14 +39,13 @@ class SizesEncoder:
       are arrays (dim,) in cells;
     - a `pyarrow.Table` or `RecordBatch`; embeddings are lists of fixed length.
 
-    `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Each text goes
-    through the model once for all sizes, and the embeddings are those of `encode_sizes`.
+    `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Embeddings are
+    those of `encode_sizes`: each text goes through the model once for all sizes.
 
     The model is loaded when the encoder is created, so that mistakes show early, and once in each
-    process that receives a pickled encoder. An encoder made from a folder or a Hub name carries
-    the name alone: every worker must be able to read it, and raises an error if it finds other
-    weights. One made from a model carries a copy of it, as it was when the encoder was pickled,
-    and in this process follows the model through training.
+    process that receives a pickled encoder. One made from a folder or a Hub name carries the name
+    alone: every worker must be able to read it, and refuses other weights. One made from a model
+    carries a copy of it as it is pickled, and in this process follows the model through training.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name. If `load` needs keywords, load the
@@ -71,8 +66,8 @@ class SizesEncoder:
             worker, as it was when the encoder was pickled.
 
     Raises:
-        ValueError: A size is not within the model, column names are wrong, the sizes or the engine
-            replace a keyword, or a worker finds another model.
+        ValueError: A size is not within the model, column names are wrong, a keyword cannot be
+            taken, or a worker finds another model.
         FileNotFoundError: There is no such folder or model.
 
     Example:
@@ -96,12 +91,10 @@ class SizesEncoder:
     ) -> None:
         if isinstance(device, list | tuple) or "chunk_size" in kwargs:
             raise UsageError("A SizesEncoder works in one process on one device: start more workers in the engine.")
-        self._model = model if isinstance(model, SentenceTransformer) else None
-        self._path = "" if isinstance(model, SentenceTransformer) else os.fspath(model)
-        if self._path and Path(self._path).exists():
-            self._path = str(Path(self._path).absolute())  # workers start in another folder
-        whole = load(self._path, device=device) if self._model is None else self._model
-        wanted = validate_sizes(sizes, full_size(whole), least=least_depth(whole))
+        whole = model if isinstance(model, SentenceTransformer) else load(os.fspath(model), device=device)
+        self.kwargs = {"show_progress_bar": False, **kwargs}
+        # A wrong size or keyword fails here, not in a worker.
+        wanted = [*encode_sizes(whole, ["a"], sizes, device=device, **self.kwargs)]
         names = [str(size) for size in wanted] if columns is None else [columns] if isinstance(columns, str) else [*columns]
         if len(names) != len(wanted) or len({text, *names}) <= len(names):
             raise UsageError(
@@ -110,29 +103,19 @@ class SizesEncoder:
             )
         self.text, self.columns = text, dict(zip(names, wanted, strict=True))
         self.normalize_embeddings, self.device = normalize_embeddings, device
-        self.kwargs = {"show_progress_bar": False, **kwargs}
-        # A wrong keyword fails here, not in a worker.
-        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)
-        self.model_name = model_name(whole)
-        # None: the model is the caller's, and may change.
-        self._revision = model_revision(whole) if self._path else None
-        self._every: EveryLayer | None = self._at_all_depths(whole) if self._path else None
+        self.model_name, self._depths = model_name(whole), frozenset(size.num_layers for size in wanted)
+        self._source: SentenceTransformer | _Sent = whole
+        self._every: EveryLayer | None = None
+        if not isinstance(model, SentenceTransformer):
+            # workers start in another folder
+            place = str(Path(model).absolute()) if Path(model).exists() else os.fspath(model)
+            self._source = _Sent(model_revision(whole), self._depths, device, place)
+            self._every = EveryLayer.of(whole, self._depths)
 
     @property
     def revision(self) -> str:
         """A digest of everything that affects the model's embeddings."""
-        if self._model is not None and self._revision is None:
-            return model_revision(self._model)
-        return str(self._revision)
-
-    def _require_columns(self, names: Sequence[str]) -> None:
-        """Refuse a batch that has no texts, or in which a column would be replaced."""
-        if self.text not in names:
-            raise UsageError(
-                f"There is no column {self.text!r} to read texts from, only {list(names)}. Name it: text='...'."
-            )
-        if taken := sorted({*self.columns} & {*names}):
-            raise UsageError(f"There already is a column {taken[0]!r}. Choose other names: columns=[...].")
+        return self._source.revision if isinstance(self._source, _Sent) else model_revision(self._source)
 
     def __call__(self, batch: Any) -> Any:
         """Return a batch, of any kind that the class describes, with a new column for each size.
@@ -148,21 +131,24 @@ class SizesEncoder:
         if isinstance(batch, Iterator):
             return map(self, batch)
         is_arrow, is_frame = isinstance(batch, pa.Table | pa.RecordBatch), hasattr(batch, "assign")
-        if not is_arrow and not is_frame and not isinstance(batch, Mapping):
+        if not (is_arrow or is_frame or isinstance(batch, Mapping)):
             raise UsageTypeError(
                 "A batch must be a dict of columns, a pandas DataFrame, a pyarrow Table or RecordBatch, or an "
                 f"iterator over these, got a {type(batch).__name__}."
             )
-        self._require_columns(batch.schema.names if is_arrow else list(batch))
+        names = batch.schema.names if is_arrow else list(batch)
+        if self.text not in names:
+            raise UsageError(f"There is no column {self.text!r} to read texts from, only {names}. Name it: text='...'.")
+        if taken := sorted({*self.columns} & {*names}):
+            raise UsageError(f"There already is a column {taken[0]!r}. Choose other names: columns=[...].")
         by_column = self.encode(batch[self.text])
+        if is_arrow:
+            for name, rows in by_column.items():
+                batch = batch.append_column(name, pa.FixedSizeListArray.from_arrays(rows.reshape(-1), rows.shape[1]))
+            return batch
         if is_frame:
             return batch.assign(**{name: list(rows) for name, rows in by_column.items()})
-        if not is_arrow:
-            return {**batch, **by_column}
-        for name, rows in by_column.items():
-            lists = pa.FixedSizeListArray.from_arrays(rows.reshape(-1), rows.shape[1])
-            batch = batch.append_column(name, lists)
-        return batch
+        return {**batch, **by_column}
 
     def encode(self, texts: Any) -> dict[str, NDArray[np.float32]]:
         """Embed a column of texts: for each new column an array (texts, dim).
@@ -179,52 +165,49 @@ class SizesEncoder:
             (2, 32)
         """
         rows = strings(texts, self.text)
-        if not rows:
-            return {name: np.empty((0, size.dim), dtype=np.float32) for name, size in self.columns.items()}
         with _ONE_AT_A_TIME:
-            every = self._up_to_date()
-            embeddings = every.encode(rows, convert_to_tensor=True, device=self.device, **self.kwargs)
-        unit = self.normalize_embeddings
-        return {name: every.vectors(embeddings, size, unit) for name, size in self.columns.items()}
+            every, unit = self._up_to_date(), self.normalize_embeddings
+            by_size = every.at_sizes(rows, self.columns.values(), unit, device=self.device, **self.kwargs)
+        return {name: by_size[size] for name, size in self.columns.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled for another process, which may have no GPU."""
-        state = {**vars(self), "_every": None}
-        if self._model is not None:
+        source = self._source
+        model = source.model if isinstance(source, _Sent) else source
+        if model is not None:
             # A copy, because a process pool would move the weights into memory that it shares with
             # the worker.
-            model = copy.deepcopy(self._model).cpu()
-            state |= {"_model": model, "_revision": self._revision or model_revision(model)}
-        return state
+            source = _Sent(self.revision, self._depths, self.device, model=copy.deepcopy(model).cpu())
+        return {**vars(self), "_source": source, "_every": None}
 
     def _up_to_date(self) -> EveryLayer:
         """The model at all depths, as it is now."""
-        if self._model is not None and self._revision is None:
+        if not isinstance(self._source, _Sent):
             # it shares the weights, but not the tokenizer and the settings
-            return self._at_all_depths(self._model)
-        self._every = self._every or self._of_this_process()
+            return EveryLayer.of(self._source, self._depths)
+        if self._every is None:
+            self._every = _in_this_process(self._source)
         return self._every
 
-    def _of_this_process(self) -> EveryLayer:
-        """The model that all copies of this encoder share in this process."""
-        key = self._path, self.revision, frozenset(size.num_layers for size in self.columns.values()), self.device
-        every = _IN_THIS_PROCESS.pop(key, None) or self._at_all_depths(self._loaded())
-        _IN_THIS_PROCESS[key] = every  # most recently used comes last
-        while len(_IN_THIS_PROCESS) > _MAX_MODELS:
-            del _IN_THIS_PROCESS[next(iter(_IN_THIS_PROCESS))]
-        return every
 
-    def _at_all_depths(self, model: SentenceTransformer) -> EveryLayer:
-        return EveryLayer.of(model, (size.num_layers for size in self.columns.values()))
+@dataclass(frozen=True)
+class _Sent:
+    """What a worker makes its model of: the weights, or the place where it finds them."""
 
-    def _loaded(self) -> SentenceTransformer:
-        """Load the model in a worker and check that it is the one that the encoder was made with."""
-        if self._model is not None:
-            return self._model.to(self.device or get_device_name())
-        model = load(self._path, device=self.device)
-        if model_revision(model) != self._revision:
-            raise UsageError(
-                f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions "
-                "differ. Give all machines the same, or make the encoder from a model in memory, which is sent to them."
-            )
-        return model
+    revision: str
+    depths: frozenset[int]
+    device: str | None
+    path: str = ""
+    model: SentenceTransformer | None = field(default=None, compare=False)
+
+
+@lru_cache(maxsize=4)
+def _in_this_process(sent: _Sent) -> EveryLayer:
+    """Make the model once for all equal encoders of a process: an engine may unpickle one for each of its tasks."""
+    model = load(sent.path, device=sent.device) if sent.model is None else sent.model
+    if sent.model is None and model_revision(model) != sent.revision:
+        raise UsageError(
+            f"{sent.path!r} holds another model here than where the SizesEncoder was made, or library versions "
+            "differ. Give all machines the same, or make the encoder from a model in memory, which is sent to them."
+        )
+    return EveryLayer.of(model.to(sent.device or get_device_name()), sent.depths)

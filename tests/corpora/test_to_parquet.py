@@ -100,16 +100,10 @@ def test_resumed_run_writes_same_bytes(
     encoded.clear()
     write(tiny, given(LINES), tmp_path / "killed", batch_size=3)
     assert not encoded
-
-
-def test_rewrites_deleted_shard(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
-    files = write(tiny, LINES, tmp_path)
-    before = contents(tmp_path)
-    files[1].unlink()
-    encoded.clear()
-    write(tiny, LINES, tmp_path)
+    (tmp_path / "killed" / "shard-000001.parquet").unlink()
+    write(tiny, given(LINES), tmp_path / "killed")
     assert encoded == LINES[5:10]
-    assert contents(tmp_path) == before
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
 def test_texts_are_read_shard_by_shard(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -124,6 +118,10 @@ def test_texts_are_read_shard_by_shard(tiny: SentenceTransformer, tmp_path: Path
     assert max(ahead) < 5
 
 
+def trained(model: SentenceTransformer) -> None:
+    next(model.parameters()).data += 1
+
+
 OTHER: dict[str, tuple[dict[str, Any], str]] = {
     "sizes": ({"sizes": ["1L-8d", "4L-16d"]}, r"other sizes: \['1L-8d', '4L-32d'\] there, \['1L-8d', '4L-16d'\] now"),
     "columns": ({"columns": ["a", "b"]}, "other columns"),
@@ -132,39 +130,29 @@ OTHER: dict[str, tuple[dict[str, Any], str]] = {
     "prompt": ({"prompt": "query: "}, "other keywords"),
     "texts": ({"texts": ["new", *LINES[1:]]}, r"was written with other texts\. Call with the same arguments"),
     "more texts": ({"texts": [*LINES, "new"]}, "was written with other texts"),
-    "fewer texts": (
-        {"texts": LINES[:10]},
-        r"The texts end before .*shard-000002.parquet: it belongs to a run with more texts",
-    ),
+    "fewer texts": ({"texts": LINES[:10]}, r"texts end before .*shard-000002.parquet: it belongs to a run with more texts"),
+    "model": ({}, "other model: .* there, .* now.*Call with the same arguments.*not trained since"),
 }
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_refuses_folder_of_other_run(what: str, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+def test_refuses_the_folder_of_another_run(what: str, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
     write(tiny, LINES, tmp_path)
     before = contents(tmp_path)
     encoded.clear()
     changed, told = OTHER[what]
+    if what == "model":
+        trained(tiny)
     with pytest.raises(ValueError, match=told):
         write(tiny, **{"texts": LINES, "folder": tmp_path, **changed})
     assert not encoded
     assert contents(tmp_path) == before
 
 
-def test_refuses_folder_of_other_model(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
-    write(tiny, LINES, tmp_path)
-    next(tiny.parameters()).data += 1
-    encoded.clear()
-    told = "was written with other model: .* there, .* now.*Call with the same arguments.*not trained since"
-    with pytest.raises(ValueError, match=told):
-        write(tiny, LINES, tmp_path)
-    assert not encoded
-
-
 def test_refuses_to_mix_weights_of_a_model_that_is_trained_meanwhile(tiny: SentenceTransformer, tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         yield from LINES[:5]
-        next(tiny.parameters()).data += 1
+        trained(tiny)
         yield from LINES[5:]
 
     with pytest.raises(ValueError, match=r"trained or changed during the run.*(.|\n)*shard starts at row 5"):
@@ -191,28 +179,25 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
         write(tiny, LINES, tmp_path / "mine.parquet")
 
 
-@pytest.mark.parametrize(
-    ("texts", "error", "told"),
-    [
-        ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
-        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
-        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "or a split"),
-        (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
-        ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),
-        (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),
-        ([], ValueError, "There is no text to embed"),
-    ],
-)
-def test_refuses_invalid_texts(
+REFUSED: list[tuple[Any, type[Exception], str]] = [
+    ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
+    (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
+    (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "or a split"),
+    (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
+    ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),
+    (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),
+    ([], ValueError, "There is no text to embed"),
+]
+
+
+@pytest.mark.parametrize(("texts", "error", "told"), REFUSED)
+def test_refuses_what_are_no_texts(
     texts: Any, error: type[Exception], told: str, tiny: SentenceTransformer, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=told):
         write(tiny, texts, tmp_path)
-
-
-def test_refuses_invalid_shard_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="shard_size must be 1 or more, got 0"):
-        write(tiny, LINES, tmp_path, shard_size=0)
+        write(tiny, texts, tmp_path, shard_size=0)
 
 
 @pytest.mark.slow

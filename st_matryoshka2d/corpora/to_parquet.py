@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
+from st_matryoshka2d.corpora.sizes_encoder import SizesEncoder
 from st_matryoshka2d.encoding.texts import rows_of, strings
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_writable_folder, write_parquet
@@ -48,9 +48,9 @@ def encode_to_parquet(
     """Embed a corpus at many sizes into Parquet files. Call it again to continue a killed run.
 
     Shards are read, embedded and written one after the other, so memory does not grow with the
-    corpus. A file is complete or not there: a killed run only loses the shard it was working on.
-    The next call with the same arguments compares the texts of the finished shards, embeds the
-    rest, and ends with the same bytes. Only one call at a time may write to a folder.
+    corpus, and a killed run loses only the shard it was working on. The next call with the same
+    arguments compares the texts of the finished shards, embeds the rest, and ends with the same
+    bytes. Only one call at a time may write to a folder.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name.
@@ -100,37 +100,33 @@ def encode_to_parquet(
     for present in _shards(place)[:1]:
         _require_same(present, about)  # before anything is embedded
     total = len(texts) if isinstance(texts, Sized) else None
-    with tqdm(desc="Texts", unit=" texts", total=total, disable=not show_progress_bar) as bar:
-        written = _run(encoder, tables, place, about, bar)
-    if not written:
-        raise UsageError("There is no text to embed.")
-    if more := sorted({*_shards(place)} - {*written}):
-        raise UsageError(f"The texts end before {more[0]}: it belongs to a run with more texts. Choose another folder.")
-    return written
-
-
-def _run(
-    encoder: SizesEncoder, tables: Iterator[pa.Table], place: Path, about: Mapping[str, Any], bar: tqdm[Any]
-) -> list[Path]:
-    """Write the missing shards."""
     shards: list[Path] = []
-    try:
-        for table in tables:
-            path = place / f"shard-{len(shards):06d}.parquet"
-            of_shard = {**about, "texts": _digest(table)}
-            if path.exists():
-                _require_same(path, of_shard)
-            else:
-                wide = encoder(table)
-                if _revision(about["model"]) != encoder.revision:
-                    raise UsageError("The model was trained or changed during the run. Encode first, or pass a copy of it.")
-                write_parquet(path, wide, {**(wide.schema.metadata or {}), _ABOUT: json.dumps(of_shard)})
-            shards.append(path)
-            bar.update(len(table))
-    except (TypeError, ValueError) as error:
-        error.add_note(f"The shard starts at row {len(shards) * about['shard size']}.")
-        raise
+    with tqdm(desc="Texts", unit=" texts", total=total, disable=not show_progress_bar) as bar:
+        try:
+            for table in tables:
+                shards.append(_written(place / f"shard-{len(shards):06d}.parquet", table, encoder, about))
+                bar.update(len(table))
+        except (TypeError, ValueError) as error:
+            error.add_note(f"The shard starts at row {len(shards) * shard_size}.")
+            raise
+    if not shards:
+        raise UsageError("There is no text to embed.")
+    if more := sorted({*_shards(place)} - {*shards}):
+        raise UsageError(f"The texts end before {more[0]}: it belongs to a run with more texts. Choose another folder.")
     return shards
+
+
+def _written(path: Path, table: pa.Table, encoder: SizesEncoder, about: Mapping[str, Any]) -> Path:
+    """Write a shard if it is missing; refuse one of other texts."""
+    of_shard = {**about, "texts": _digest(table)}
+    if path.exists():
+        _require_same(path, of_shard)
+        return path
+    wide = encoder(table)
+    if _revision(about["model"]) != encoder.revision:
+        raise UsageError("The model was trained or changed during the run. Encode first, or pass a copy of it.")
+    write_parquet(path, wide, {**(wide.schema.metadata or {}), _ABOUT: json.dumps(of_shard)})
+    return path
 
 
 def _tables(texts: Any, column: str, rows: int) -> Iterator[pa.Table]:

@@ -34,9 +34,9 @@ from torch.nn.functional import normalize
 
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.fit import fit_table
-from st_matryoshka2d.queries.gather import Gathered
 from st_matryoshka2d.queries.solve import DOCUMENTS
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.token_counts import TokenCounts
 from st_matryoshka2d.sizes import full_size
 
 Rows = NDArray[np.float32]
@@ -75,7 +75,7 @@ class Lab:
         queries = [(self.stand_ins[place][kind], self.stood_in[place, kind]) for kind, place in drawn]
         queries += zip(self.questions, self.asked, strict=True) if ask else []
         random.Random(0).shuffle(queries)
-        gathered = Gathered.of(Pipeline.of(self.model))
+        gathered = TokenCounts.of(Pipeline.of(self.model))
         gathered.add(gathered.tokens(read), embedded, DOCUMENTS)
         asked = [text for text, _ in queries]
         true = np.stack([row for _, row in queries])

@@ -106,11 +106,11 @@ def fit_into(
     """
     parts = left_out(len(x))
     held = torch.cat(parts)
-    sums = [Sums.of(x[part], z[part], hidden) for part in parts]
+    moments = [Moments.of(x[part], z[part], hidden) for part in parts]
     rest = torch.ones(len(x), dtype=torch.bool)
     rest[held] = False
-    whole = sum(sums, start=Sums.of(x[rest], z[rest], hidden))
-    regressions = [_Regression(whole - of_part, hidden) for of_part in sums]
+    whole = sum(moments, start=Moments.of(x[rest], z[rest], hidden))
+    regressions = [_Regression(whole - of_part, hidden) for of_part in moments]
     best, strength, predicted = torch.inf, _STRENGTHS[0], z[held]
     for tried in _STRENGTHS:
         folds = zip(regressions, parts, strict=True)
@@ -123,18 +123,18 @@ def fit_into(
 
 
 class _Regression:
-    """Maps of all strengths, from the sums over the texts."""
+    """Maps of all strengths, from the moments over the texts."""
 
-    def __init__(self, sums: Sums, hidden: Hidden) -> None:
-        n = sums.count
-        self.mean_f, self.mean_z, mean_x = sums.f / n, sums.z / n, sums.x / n
-        self.variance = float((sums.xx / n - mean_x.square().sum()) / len(mean_x))
-        x_z = sums.xz / n - torch.outer(mean_x, self.mean_z)
+    def __init__(self, moments: Moments, hidden: Hidden) -> None:
+        n = moments.count
+        self.mean_f, self.mean_z, mean_x = moments.f / n, moments.z / n, moments.x / n
+        self.variance = float((moments.xx / n - mean_x.square().sum()) / len(mean_x))
+        x_z = moments.xz / n - torch.outer(mean_x, self.mean_z)
         left, values, right = torch.linalg.svd(x_z, full_matrices=False)
         scale = float(values.sum()) / (self.variance * len(mean_x) or 1.0)
         self.rotation = hidden.of_linear(scale * (left @ right).T)
-        self.f_f = sums.ff / n - torch.outer(self.mean_f, self.mean_f)
-        self.f_z = sums.fz / n - torch.outer(self.mean_f, self.mean_z) - self.f_f @ self.rotation.T
+        self.f_f = moments.ff / n - torch.outer(self.mean_f, self.mean_f)
+        self.f_z = moments.fz / n - torch.outer(self.mean_f, self.mean_z) - self.f_f @ self.rotation.T
 
     def map(self, strength: float) -> Affine:
         """Return the map of a strength, from features."""
@@ -145,8 +145,8 @@ class _Regression:
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over texts with embeddings x, features f and other embeddings z, in float64."""
+class Moments:
+    """Moments over texts with embeddings x, features f and other embeddings z, in float64."""
 
     count: Float[Tensor, ""]
     x: Float[Tensor, " dim"]
@@ -163,7 +163,7 @@ class Sums:
         x: Float[Tensor, "texts dim"],
         z: Float[Tensor, "texts out"],
         hidden: Hidden,
-    ) -> Sums:
+    ) -> Moments:
         """Sum over texts."""
         chunks = zip(x.split(_CHUNK), z.split(_CHUNK), strict=True)
         return sum((cls._of(*rows, hidden) for rows in chunks), start=cls._of(x[:0], z[:0], hidden))
@@ -174,17 +174,17 @@ class Sums:
         x: Float[Tensor, "texts dim"],
         z: Float[Tensor, "texts out"],
         hidden: Hidden,
-    ) -> Sums:
+    ) -> Moments:
         f, count = hidden(x), torch.tensor(float(len(x)))
         # Float32 is precise enough for the products of a chunk, and twice as fast as float64.
         parts = (count, x.sum(0), f.sum(0), z.sum(0), x.square().sum(), x.T @ z, f.T @ f, f.T @ z)
         return cls(*(part.double() for part in parts))
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(left + right for left, right in self._beside(other)))
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(*(left + right for left, right in self._beside(other)))
 
-    def __sub__(self, other: Sums) -> Sums:
-        return Sums(*(left - right for left, right in self._beside(other)))
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments(*(left - right for left, right in self._beside(other)))
 
-    def _beside(self, other: Sums) -> list[tuple[Tensor, Tensor]]:
+    def _beside(self, other: Moments) -> list[tuple[Tensor, Tensor]]:
         return [(getattr(self, part.name), getattr(other, part.name)) for part in fields(self)]

@@ -133,10 +133,10 @@ def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True)
         vars(cut).update(state)
     cut.processor = own_tokenizer(module.processor)
     cut = around(cut, {**parts(module), "model": share_memory(shallow_view(model, backbone, num_layers))})
-    return without_adapters(cut) if merge else cut
+    return with_merged_adapters(cut) if merge else cut
 
 
-def without_adapters(module: Transformer) -> Transformer:
+def with_merged_adapters(module: Transformer) -> Transformer:
     """Return a module whose PEFT adapters are merged into a copy of its weights; the module itself if it has none."""
     if not adapter_layers(module.model):
         return module

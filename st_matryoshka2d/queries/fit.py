@@ -11,8 +11,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
-from st_matryoshka2d.queries.gather import Gathered
 from st_matryoshka2d.queries.solve import solved
+from st_matryoshka2d.queries.token_counts import TokenCounts
 from st_matryoshka2d.queries.vocabulary import shrunk
 from st_matryoshka2d.sizes import Size, mrl_dims, prefix
 
@@ -26,36 +26,36 @@ _WHOLE = 2**16  # a vocabulary of at most so many tokens is kept whole
 
 
 def fit_table(
-    gathered: Gathered,
+    counted: TokenCounts,
     queries: Sequence[str],
     true: Float[np.ndarray, "texts dim"],
     num_layers: int,
 ) -> tuple[StaticEmbedding, dict[Size, float]]:
     """Fit on documents and on queries in random order; also return how the sizes agree."""
-    tokens = gathered.tokens(queries)
+    tokens = counted.tokens(queries)
     held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
-    gathered.add(tokens[held:], true[held:], gathered.side)
-    narrow, occur = gathered.narrowed(tokens[:held])
+    counted.add(tokens[held:], true[held:], counted.side)
+    narrow, occur = counted.narrowed(tokens[:held])
     left = [np.searchsorted(occur, ids).tolist() for ids in tokens[:held]]
     true = true[:held]
     table, strength = _chosen(narrow, left, true - narrow.sums.means[narrow.side])
     agreement = _agreement(_pooled(table, left), true, num_layers)
     narrow.add(left, true, narrow.side)
     table = solved(narrow.blocks, narrow.sums, strength, table)
-    rows = narrow.sums.of_words(gathered.sums.words)
+    rows = narrow.sums.of_words(counted.sums.words)
     rows[occur] = table
     # The mean of a query's rows is shorter than what it stands for, which matters to a model
     # that does not normalize.
     length = np.linalg.norm(_pooled(table, left), axis=1).mean()
     rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
-    tokenizer, former = gathered.tokenizer, list(range(len(rows)))
+    tokenizer, former = counted.tokenizer, list(range(len(rows)))
     if len(rows) > _WHOLE:
         tokenizer, former = shrunk(tokenizer, occur.tolist())
     return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 
 
 def _chosen(
-    narrow: Gathered, left: list[list[int]], true: Float[np.ndarray, "held dim"]
+    narrow: TokenCounts, left: list[list[int]], true: Float[np.ndarray, "held dim"]
 ) -> tuple[Float[np.ndarray, "tokens dim"], float]:
     """Fit with each strength, from the table before; return what is best on held-out texts."""
     table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())

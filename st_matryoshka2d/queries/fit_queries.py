@@ -25,8 +25,8 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.queries.fit import fit_table
-from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.token_counts import TokenCounts, add_documents, each_once
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -111,18 +111,18 @@ def fit_queries(
         pipeline = Pipeline.of(model)
         _check(pipeline)
         pipeline, full = without_adapters(pipeline), pipeline.full
-        gathered = Gathered.of(pipeline)
+        counted = TokenCounts.of(pipeline)
         existing = None
         if embeddings is not None:
             existing = Existing(embeddings, "documents", str(full), full.dim)
-        asked, empty = different(queries, "queries")
+        asked, empty = each_once(queries, "queries")
         hidden = None if show_progress_bar is None else not show_progress_bar
         embedder = _Embedder(pipeline.model, batch_size, hidden)
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
             embed = embedder.document
-            left_out = add_documents(gathered, documents, embed, existing, stand_ins, bar)
+            left_out = add_documents(counted, documents, embed, existing, stand_ins, bar)
         left_out.tell()
         empty.tell()
         if (count := len(set(stand_ins.documents))) < 3:
@@ -136,7 +136,7 @@ def fit_queries(
             )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
-        table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
+        table, agreement = fit_table(counted, texts, embedder.query(texts), full.num_layers)
         with_queries = with_table(pipeline, table, agreement).model
         name_apart(with_queries, model, "queries")
         return with_queries

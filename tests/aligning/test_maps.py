@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
 from st_matryoshka2d.aligning import into, ridge
-from st_matryoshka2d.aligning.into import Hidden, Sums, _Regression, fit_into
+from st_matryoshka2d.aligning.into import Hidden, Moments, _Regression, fit_into
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, fit_readout, left_out
 
 DIM = 12
@@ -222,7 +222,7 @@ def test_features_contain_the_embedding() -> None:
 def test_a_map_is_the_ridge_regression_of_what_the_rotation_leaves(units: int, strength: float) -> None:
     x, z = bent(300)
     hidden = Hidden(x, units)
-    found = _Regression(Sums.of(x, z, hidden), hidden).map(strength)
+    found = _Regression(Moments.of(x, z, hidden), hidden).map(strength)
     far_x, far_z = (x - x.mean(0)).double().numpy(), (z - z.mean(0)).double().numpy()
     rotation, total = orthogonal_procrustes(far_x, far_z)
     turned = total / (far_x**2).sum() * far_x @ rotation
@@ -244,13 +244,13 @@ def test_the_strength_is_the_best_on_texts_left_out_and_the_map_is_fitted_on_all
         for part in parts:
             seen = torch.ones(texts, dtype=torch.bool)
             seen[part] = False
-            readout = _Regression(Sums.of(x[seen], z[seen], hidden), hidden).map(strength)
+            readout = _Regression(Moments.of(x[seen], z[seen], hidden), hidden).map(strength)
             found.append(readout(features(hidden, x[part])))
         errors.append(float((torch.cat(found) - z[torch.cat(parts)]).square().sum()))
     best = into._STRENGTHS[int(np.argmin(errors))]
     fitted = fit_into(x, z, hidden)
     # The spread is given back along one line, so deviations stay in proportion.
-    wanted = _Regression(Sums.of(x, z, hidden), hidden).map(best).weight
+    wanted = _Regression(Moments.of(x, z, hidden), hidden).map(best).weight
     factor = float((fitted.readout.weight / wanted).median())
     assert factor > 1
     assert torch.allclose(fitted.readout.weight, factor * wanted, atol=1e-3 * float(wanted.abs().max()))
@@ -278,7 +278,7 @@ def test_hidden_units_fit_a_bent_map_better() -> None:
 def test_sums_do_not_depend_on_how_texts_are_split() -> None:
     x, z = bent(90)
     hidden = Hidden(x, 4)
-    whole, part = Sums.of(x, z, hidden), Sums.of(x[:30], z[:30], hidden)
+    whole, part = Moments.of(x, z, hidden), Moments.of(x[:30], z[:30], hidden)
     rest = whole - part
     assert torch.allclose(rest.fz, features(hidden, x[30:]).T.double() @ z[30:].double(), atol=1e-4)
     assert float(rest.count) == 60

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from st_matryoshka2d.queries.gather import Gathered, counts
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums, solved
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.token_counts import TokenCounts, counts
 from st_matryoshka2d.queries.vocabulary import shrunk, table_tokenizer
 from tests.support import tokenizers
 
@@ -45,7 +45,7 @@ def test_counts_are_square_roots_of_unit_length() -> None:
 
 def test_narrowing_shares_nothing_with_its_owner() -> None:
     """Only the tokens that occur are left, and the owner stays as it was."""
-    owner = Gathered(Tokenizer(WordLevel()), None, Sums(WORDS, 5))
+    owner = TokenCounts(Tokenizer(WordLevel()), None, Sums(WORDS, 5))
     for start in range(0, 80, 4):
         owner.add(TOKENS[start : start + 4], EMBEDDED[start : start + 4], DOCUMENTS)
     before = copy.deepcopy(owner)

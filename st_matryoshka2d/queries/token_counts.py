@@ -33,7 +33,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]  # (texts, dim)
 
 
 @dataclass
-class Gathered:
+class TokenCounts:
     """Token counts and sums of the texts that a table is fitted on."""
 
     tokenizer: Tokenizer
@@ -43,7 +43,7 @@ class Gathered:
     blocks: list[csr_matrix] = field(default_factory=list)  # counts, (texts, vocabulary)
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Gathered:
+    def of(cls, pipeline: Pipeline) -> TokenCounts:
         """Start without texts; refuse a model that has no fast tokenizer."""
         model = pipeline.model
         fast = getattr(model.tokenizer, "backend_tokenizer", None)
@@ -76,14 +76,14 @@ class Gathered:
         self.sums.add(rows, embedded, side)
         self.blocks.append(rows)
 
-    def narrowed(self, others: Sequence[Sequence[int]]) -> tuple[Gathered, NDArray[np.int64]]:
+    def narrowed(self, others: Sequence[Sequence[int]]) -> tuple[TokenCounts, NDArray[np.int64]]:
         """Copy with the tokens that occur here or in these others alone; also return their ids."""
         ids = np.fromiter((token for tokens in others for token in tokens), dtype=np.int64)
         occur = np.union1d(self.sums.tokens, ids)
         joined = (self.blocks[at : at + _JOINED] for at in range(0, len(self.blocks), _JOINED))
         blocks = [vstack(chunks, "csr")[:, occur] for chunks in joined]
         sums = self.sums.narrowed(occur)
-        return Gathered(self.tokenizer, self.longest, sums, self.side, blocks), occur
+        return TokenCounts(self.tokenizer, self.longest, sums, self.side, blocks), occur
 
 
 def counts(tokens: Sequence[Sequence[int]], vocabulary: int) -> csr_matrix:
@@ -110,7 +110,7 @@ def _side_of_queries(model: SentenceTransformer) -> int:
 
 
 def add_documents(
-    gathered: Gathered,
+    counted: TokenCounts,
     documents: Iterable[str],
     embed: Embed,
     existing: Existing | None,
@@ -130,7 +130,7 @@ def add_documents(
             few = slice(None, None, max(1, len(filled) // _CHECKED))
             _require_same(existing, filled[few], embedded[few], embed)
         if texts:
-            gathered.add(gathered.tokens(texts), embedded, DOCUMENTS)
+            counted.add(counted.tokens(texts), embedded, DOCUMENTS)
         for text in texts:
             stand_ins.add(text)
         bar.update(len(chunk))
@@ -162,7 +162,7 @@ def _require_same(
         )
 
 
-def different(queries: Iterable[str] | None, name: str) -> tuple[list[str], LeftOut]:
+def each_once(queries: Iterable[str] | None, name: str) -> tuple[list[str], LeftOut]:
     """Return each query once, without empty ones."""
     left_out = LeftOut(name)
     rows: Iterator[tuple[int, Any]] = enumerate(rows_of(() if queries is None else queries, name))

@@ -19,7 +19,6 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     UniformSizes,
 )
-from st_matryoshka2d.losses.sampling import averaged
 
 AS_TEXT = ["2L-8d", "4L-32d"]
 AS_SIZES = [Size(2, 8), Size(4, 32)]
@@ -39,12 +38,6 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
     made = [TAKERS[taker](tiny, MultipleNegativesRankingLoss(tiny), [*sizes]) for sizes in (AS_SIZES, AS_TEXT)]
     assert made[0].get_config_dict() == made[1].get_config_dict()
     assert made[0].sampler.candidates == made[1].sampler.candidates
-
-
-def test_draws_are_averaged() -> None:
-    weights, shares = averaged([{Size(2, 8): 1.0}, {Size(2, 8): 2.0, Size(4, 32): 1.0}])
-    assert weights == {Size(2, 8): 1.5, Size(4, 32): 0.5}
-    assert shares == {Size(2, 8): 1.0, Size(4, 32): 0.5}
 
 
 def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -> None:

@@ -32,9 +32,10 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, declare_layers, kept_layers, smallest_depth_with
 from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support import families
+from tests.support.families import cut_by_hand
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, readouts, tasks, turned
 from tests.support.quick import quick
-from tests.support.training import cut_by_hand, train
+from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 

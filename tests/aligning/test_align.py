@@ -36,7 +36,6 @@ from tests.support.pipelines import (
     OTHERS,
     SIZES,
     TEXTS,
-    elastic,
     equal,
     normalized,
     products,
@@ -83,17 +82,6 @@ def test_keeps_similarities_at_full_size_and_all_ways_to_a_size_agree(kind: Sent
 
 def equal_linear(layer: Dense, aligned: SentenceTransformer, depth: int) -> bool:
     return any(torch.equal(layer.linear.weight, each.at(depth).weight) for each in readouts(aligned))
-
-
-def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
-    aligned = align(normalized(tiny), TEXTS, steps=5)
-    cuts = {depth: truncate(aligned, num_layers=depth).encode(OTHERS) for depth in (1, 2, 3)}
-    elastic(aligned)
-    for depth, expected in cuts.items():
-        np.testing.assert_allclose(aligned.encode(OTHERS, num_layers=depth), expected, atol=1e-6)
-        np.testing.assert_allclose(truncate(aligned, num_layers=depth).encode(OTHERS), expected, atol=1e-6)
-    aligned[0].num_layers = 2
-    np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
 
 
 def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

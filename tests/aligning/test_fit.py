@@ -65,15 +65,6 @@ def test_routes_share_one_rotation_and_the_mean_of_what_they_keep() -> None:
     assert mean[size] == pytest.approx((alone[0][size] + alone[1][size]) / 2)
 
 
-@pytest.mark.usefixtures("more_than_20_are_many")
-def test_one_layer_has_no_maps_to_refine() -> None:
-    route = gathered()
-    found = fit({"": Gathered(route.states[:, -1:], route.close)}, None, HOW, 120, unit=True)
-    assert list(found.readouts[""]) == [1]
-    assert found.agreement[Size(1, WIDTH)] == pytest.approx(1)
-    assert found.told == []
-
-
 @pytest.mark.parametrize("texts", [2000, 2001])
 def test_only_more_than_two_thousand_texts_are_refined(texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, fit_queries, truncate
 from tests.support.hub import Hub, pieces_in
-from tests.support.loader import Loader, Worker
+from tests.support.loader import Loader
 from tests.support.pipelines import TEXTS, normalized, turned
 from tests.support.quick import quick
-from tests.support.uploads import OWNER, shipping
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
 
@@ -60,21 +56,6 @@ def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader,
     for depth in (1, 2, 3):
         expected = truncate(aligned, num_layers=depth, dim=8).encode(SENTENCES).tolist()
         assert offline.load("org/whole", num_layers=depth, dim=8)["embedding"] == expected
-
-
-@pytest.mark.slow
-def test_push_and_load_round_trip(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    (tmp_path / "hub").mkdir()
-    with shipping(shared, tmp_path / "hub") as served:
-        process = Worker(served.url, tmp_path / "home", "tests.support.uploads")
-        made: dict[str, Any] = process.do("aligned", str(tmp_path / "work"), "me/aligned", OWNER)
-        assert "error" not in made, made
-        assert process.load("me/aligned")["embedding"] == made["full"]
-        for depth in (1, 2, 3):
-            found = process.load("me/aligned", num_layers=depth, dim=8, cache_folder=str(tmp_path / str(depth)))
-            assert found["embedding"] == made[f"{depth}L-8d"]
-        assert process.load("me/aligned-cut")["embedding"] == made["2L-8d"]
-        process.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*documents tell little")

@@ -24,7 +24,6 @@ from st_matryoshka2d.losses import (
     RelationalDistill,
     SizeSampler,
     Term,
-    TwoDMSELoss,
     UniformSizes,
 )
 from tests.support import oracles
@@ -74,29 +73,6 @@ def set_to_evaluate(model: SentenceTransformer, how: str) -> torch.autograd.grad
     return torch.set_grad_enabled(how == "evaluation mode")
 
 
-@pytest.mark.parametrize(("how", "weights"), [("evaluation mode", (1, 1, 1, 1, 1)), ("no gradients", (0.5, 2, 0.1, 3, 0.7))])
-def test_2dmse_evaluates_mean_over_every_layer_and_dim(
-    tiny: SentenceTransformer, weights: tuple[float, ...], how: str
-) -> None:
-    model = exact(tiny)
-    cached = 2 if how == "no gradients" else None
-    task = MultipleNegativesRankingLoss(model)
-    loss = TwoDMSELoss(model, task, weights=weights, mini_batch_size=cached)
-    by_layer = physical_columns(model, 3)
-    divergence = partial(oracles.kl_over_scores, temperature=0.3)
-    steps = [
-        # one step for each draw
-        oracles.two_dmse(by_layer, n, d, oracles.mnrl, divergence, weights)
-        for n in (1, 2, 3)
-        for d in DIMS
-    ]
-    with set_to_evaluate(model, how):
-        parts = loss(batch(model, 3))
-    assert list(parts) == ["task", "kl"]
-    for name, values in zip(parts, zip(*steps, strict=True), strict=True):
-        assert parts[name].item() == pytest.approx(torch.stack(values).mean().item(), abs=1e-6), name
-
-
 class Told(SizeSampler):
     """A sampler that draws what it is told to."""
 
@@ -118,9 +94,10 @@ TERMS: dict[str, Callable[[], list[Term]]] = {
 }
 
 
+@pytest.mark.parametrize("how", ["evaluation mode", "no gradients"])
 @pytest.mark.parametrize("terms", TERMS)
-def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: str) -> None:
-    """A loop of training steps, one for each draw, has this mean."""
+def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: str, how: str) -> None:
+    """A loop of training steps, one for each draw, has this mean; `test_equations.py` has the steps of 2DMSE."""
     model = exact(tiny)
     torch.manual_seed(2)
     loss = with_sampler(uniform(), TERMS[terms], model).double()
@@ -135,7 +112,9 @@ def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: s
             told.told = dict(zip([Size(4, 32), Size(n, 32), Size(4, d), Size(n, d)], (0.5, 2, 0.1, 3), strict=True))
             steps.append(loss(batch(model, 2)))
     loss.sampler = sampler
-    found = loss.eval()(batch(model, 2))
+    loss.mini_batch_size = 2 if how == "no gradients" else None
+    with set_to_evaluate(model, how):
+        found = loss(batch(model, 2))
     assert list(found) == list(steps[0])
     for name, part in found.items():
         mean = torch.stack([step[name].detach() for step in steps]).mean()

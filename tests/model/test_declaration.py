@@ -34,7 +34,7 @@ from st_matryoshka2d.model.declared_agreement import (
     declared_agreement,
 )
 from st_matryoshka2d.model.identity import model_revision
-from st_matryoshka2d.model.trained_sizes import declare_training, nearest, trained_sizes
+from st_matryoshka2d.model.trained_sizes import declare_training, trained_sizes
 from tests.support import families
 from tests.support.losses import batch
 from tests.support.pipelines import elastic
@@ -116,6 +116,7 @@ def test_losses_add_their_sizes_in_turn(tiny: SentenceTransformer) -> None:
 def test_plain_sentence_transformers_reads_it(starbucks: Path) -> None:
     config = SentenceTransformer(str(starbucks), device="cpu").config
     assert type(config) is BertConfig
+    assert (config.is_matryoshka, config.matryoshka_dimensions) == (True, [4, 8, 16, 32])
     assert config.matryoshka_sizes == ["1L-4d", "2L-8d", "3L-16d", "4L-8d", "4L-16d", "4L-32d"]
     assert config.matryoshka_loss == "StarbucksLoss(MultipleNegativesRankingLoss)"
 
@@ -248,17 +249,6 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
         aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS])
         truncate(aligned, num_layers=2)
         truncate(aligned, "3L-8d")
-
-
-def test_nearest_size_is_by_layers_then_dims() -> None:
-    trained = [Size(2, 64), Size(4, 8), Size(4, 64), Size(4, 256), Size(8, 8), Size(8, 100)]
-    for size, expected in {
-        Size(5, 90): [Size(4, 64), Size(8, 100)],
-        Size(4, 100): [Size(4, 64), Size(4, 256)],
-        Size(1, 1): [Size(2, 64)],
-        Size(9, 1): [Size(8, 8)],
-    }.items():
-        assert nearest(size, trained) == expected
 
 
 def test_agreement_is_read_as_it_was_declared(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -19,7 +20,7 @@ from st_matryoshka2d.hub.safetensors_header import (
     written_header,
 )
 from tests.support.broken_files import broken_files, joined, sound
-from tests.support.broken_shards import DEPTH, INDEX, KEPT, Files, broken_checkpoints, with_index
+from tests.support.broken_shards import DEPTH, INDEX, KEPT, OUTSIDE, Files, broken_checkpoints, with_index
 from tests.support.broken_shards import sound as sound_shards
 
 
@@ -89,6 +90,14 @@ def test_supports_dtypes_smaller_than_a_byte() -> None:
     assert read(written_header([tensor], None) + b"abc").tensors[0].shape == (3, 2)
     with pytest.raises(ValueError, match="F4 of shape \\[3, 3\\], which does not take 3 bytes"):
         read(joined({"w": {"dtype": "F4", "shape": [3, 3], "data_offsets": [0, 3]}}, b"abc"))
+
+
+@pytest.mark.parametrize("path", [*OUTSIDE, "a\0{}"])
+def test_an_index_leads_nowhere_outside(path: str) -> None:
+    """Whatever files there are; other faults of an index are among those of checkpoints above."""
+    text = json.dumps({"weight_map": {"w": path.format("x.safetensors")}})
+    with pytest.raises(ValueError, match="not inside the repository"):
+        parse_index(text.encode(), INDEX)
 
 
 def plan(files: Files) -> Plan:

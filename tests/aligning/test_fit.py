@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -160,14 +159,3 @@ def test_align_warns_once_where_it_is_called(tiny: SentenceTransformer) -> None:
     assert len(told) == 1
     assert "8 texts" in str(told[0].message)
     assert told[0].filename == __file__
-
-
-@pytest.mark.slow
-def test_forty_sentences_are_too_few_for_a_real_model_and_four_hundred_are_not(minilm: SentenceTransformer) -> None:
-    demo_data = pytest.importorskip("_demo.data")
-    texts = list(demo_data.triplets(400)["anchor"])
-    with pytest.warns(DataWarning, match=r"^40 texts are too few to align this model well\. "):
-        align(minilm, texts[:40], steps=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DataWarning)
-        align(minilm, texts, steps=0)

@@ -19,7 +19,6 @@ from st_matryoshka2d.losses import (
     FixedSizes,
     KLAlignment,
     MultiSizeLoss,
-    RelationalDistillLoss,
     StarbucksLoss,
     TwoDMSELoss,
 )
@@ -36,7 +35,6 @@ from tests.support.losses import (
     total,
 )
 from tests.support.pipelines import TEXTS, elastic, normalized, readouts, turned
-from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own", "ignore:.* does not train the full size")
 
@@ -189,16 +187,3 @@ def test_a_loss_and_its_gradients(aligned: SentenceTransformer, mini_batch_size:
     expected = torch.stack(each).mean()
     assert found.item() == pytest.approx(expected.item(), abs=1e-9)
     assert_gradients_close(gradients(aligned, found), gradients(aligned, expected), 1e-9)
-
-
-@pytest.mark.parametrize("depth", quick([1, 2, 3], 2))
-def test_trains_only_readout_and_layers_of_depth(aligned: SentenceTransformer, depth: int) -> None:
-    for loss in (
-        MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), [Size(depth, 8)]),
-        RelationalDistillLoss(aligned, sizes=[Size(depth, 8)]),
-    ):
-        found = gradients(aligned, total(loss(batch(aligned, 2))))
-        trained = {name for name, gradient in found.items() if gradient.abs().max() > 0}
-        assert {name for name in trained if name.startswith("2.") and "weight" in name} == {f"2.shallower.{depth}.weight"}
-        layers = {int(name.split("layer.")[1].split(".")[0]) for name in trained if ".layer." in name}
-        assert layers == set(kept_by(aligned, depth))

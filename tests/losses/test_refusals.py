@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer import losses as st
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, StaticEmbedding
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, truncate
@@ -121,8 +121,27 @@ def with_nan(model: SentenceTransformer, mini_batch_size: int | None = None) -> 
     StarbucksLoss(model, mnrl(model), mini_batch_size=mini_batch_size)(batch(model, 2))
 
 
-def static() -> list[nn.Module]:
+def static(_: object = None) -> list[nn.Module]:
     return [StaticEmbedding(families.tokenizer(), embedding_dim=32)]
+
+
+def cut_to(recipe: Any, size: dict[str, int], **settings: Any) -> Call:
+    """Build a recipe for a cut that has nothing below it."""
+    return lambda model: of(recipe, **settings)(truncate(model, **size))
+
+
+def routed(recipe: Any, query: Callable[[Any], Any], document: Callable[[Any], Any]) -> Call:
+    """Build a recipe for a router with these modules of the model."""
+
+    def call(model: SentenceTransformer) -> None:
+        router = Router.for_query_document(list(query(model)), list(document(model)))
+        of(recipe)(SentenceTransformer(modules=[router], device="cpu"))
+
+    return call
+
+
+def with_normalize(model: SentenceTransformer) -> list[nn.Module]:
+    return [*model, Normalize()]
 
 
 REFUSED: list[tuple[Call, type[Exception], str]] = [
@@ -189,6 +208,18 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (of(MultiSizeLoss, sizes=UniformSizes(Size(4, 32), [8]), size_weights=[1.0]), ValueError, "sampler"),
     (lambda m: FixedSizes(["2L-8d"], "4L-32"), ValueError, "6L-128d"),
     (lambda m: UniformSizes(4, [8]), TypeError, "6L-128d"),  # type: ignore[arg-type]
+    # Cuts with nothing below, and routes that differ in size, or in what terms with lengths read.
+    (cut_to(TwoDMSELoss, {"num_layers": 1}), ValueError, "1"),
+    (cut_to(TwoDMSELoss, {"dim": 8}), ValueError, "8"),
+    (cut_to(EspressoLoss, {"num_layers": 1}), ValueError, "1L-32d"),
+    (cut_to(EspressoLoss, {"dim": 1}), ValueError, "4L-1d"),
+    (cut_to(MIPICLoss, {"num_layers": 1}, dims=[8, 32]), ValueError, "1L-32d"),
+    (routed(StarbucksLoss, list, lambda m: truncate(m, num_layers=2)), ValueError, "4.* 2"),
+    (routed(StarbucksLoss, list, lambda m: [*m, Dense(32, 16)]), ValueError, "32.* 16"),
+    (routed(StarbucksLoss, static, list), ValueError, "query.*StaticEmbedding"),
+    (routed(StarbucksLoss, list, static), ValueError, "document.*StaticEmbedding"),
+    (routed(EspressoLoss, with_normalize, list), ValueError, "document.*Normalize"),
+    (routed(MIPICLoss, list, with_normalize), ValueError, "query.*Normalize"),
     # Distillation.
     (of(RelationalDistillLoss, teacher=True), TypeError, "teacher .*True"),
     (of(RelationalDistillLoss, teacher="bert"), TypeError, "'bert'"),
@@ -246,23 +277,6 @@ def test_models_that_cannot_be_cut(tmp_path: Path) -> None:
         for recipe in (StarbucksLoss, TwoDMSELoss, EspressoLoss, MIPICLoss):
             with pytest.raises(ValueError, match=word):
                 recipe(model, cosent(model))
-
-
-@pytest.mark.parametrize(
-    ("recipe", "size", "words"),
-    [
-        (TwoDMSELoss, {"num_layers": 1}, "1"),
-        (TwoDMSELoss, {"dim": 8}, "8"),
-        (EspressoLoss, {"num_layers": 1}, "1L-32d"),
-        (EspressoLoss, {"dim": 1}, "4L-1d"),
-        (MIPICLoss, {"num_layers": 1}, "1L-32d"),
-    ],
-)
-def test_cuts_with_nothing_below(tiny: SentenceTransformer, recipe: Any, size: Any, words: str) -> None:
-    cut = truncate(tiny, **size)
-    settings = {"dims": [8, 32]} if recipe is MIPICLoss else {}
-    with pytest.raises(ValueError, match=words):
-        recipe(cut, mnrl(cut), **settings)
 
 
 @pytest.mark.parametrize(("pooling", "dense"), [("mean", 32), (("cls", "mean"), None)])
@@ -332,30 +346,3 @@ def test_not_inside_another_loss_that_chooses_sizes(tiny: SentenceTransformer, r
         around(batch(tiny, 2), None)
     assert tiny.config.to_dict() == before
     assert total(loss(batch(tiny, 2))).isfinite(), "the model is as it was"
-
-
-def route(folder: Path, name: str = "a", **settings: int) -> list[nn.Module]:
-    config = families.CONFIGS["bert"]()
-    for key, value in settings.items():
-        setattr(config, key, value)
-    return list(families.pipeline(config, folder / name, "mean", dense=None, normalize=False))
-
-
-Routes = Callable[[Path], tuple[list[nn.Module], list[nn.Module]]]
-ROUTES: list[tuple[Any, Routes, str]] = [
-    (StarbucksLoss, lambda folder: (route(folder), route(folder, "b", num_hidden_layers=2)), "4.* 2"),
-    (StarbucksLoss, lambda folder: (route(folder), route(folder, "b", hidden_size=16)), "32.* 16"),
-    (StarbucksLoss, lambda folder: (static(), route(folder)), "query.*StaticEmbedding"),
-    (StarbucksLoss, lambda folder: (route(folder), static()), "document.*StaticEmbedding"),
-    (EspressoLoss, lambda folder: ([*route(folder), Normalize()], route(folder)), "document.*Normalize"),
-    (MIPICLoss, lambda folder: (route(folder), [*route(folder), Normalize()]), "query.*Normalize"),
-]
-
-
-@pytest.mark.parametrize(("recipe", "routes", "words"), ROUTES)
-def test_routers(recipe: Any, routes: Routes, words: str, tmp_path: Path) -> None:
-    """Routes that differ in size, or in what terms with lengths read."""
-    router = Router.for_query_document(*routes(tmp_path))
-    model = SentenceTransformer(modules=[router], device="cpu")
-    with pytest.raises(ValueError, match=words):
-        recipe(model, mnrl(model))

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from st_matryoshka2d import Size, truncate
-from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, Step, Term, TwoDMSELoss
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, Step, Term
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, exact, gradients, seed_draws, total
@@ -148,15 +148,6 @@ def test_the_older_fits_take_the_losses(
     getattr(tiny, how)(objectives, epochs=5, optimizer_params={"lr": 5e-3}, warmup_steps=0, show_progress_bar=False)
     assert ranking_loss(tiny, size) < before
     assert tiny.config.matryoshka_sizes
-
-
-def test_settings_and_citation_reach_the_model_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    train(tiny, StarbucksLoss(tiny, mnrl(tiny), kl_weight=0.25), tmp_path / "run", max_steps=1)
-    tiny.save_pretrained(str(tmp_path / "model"))
-    card = (tmp_path / "model" / "README.md").read_text()
-    for expected in ("StarbucksLoss", '"kl_weight": 0.25', '"1L-4d"', '"4L-32d"', "2410.13230"):
-        assert expected in card, expected
-    assert "2402.14776v1" in TwoDMSELoss(tiny, mnrl(tiny)).citation
 
 
 class Gradients(TrainerCallback):

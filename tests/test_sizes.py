@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
 
-from st_matryoshka2d.sizes import (
-    Size,
-    full_size,
-    mrl_dims,
-    resolve_size,
-    sizes_ladder,
-    sizes_product,
-    validate_sizes,
-)
+from st_matryoshka2d.sizes import Size, full_size, mrl_dims, resolve_size, sizes_ladder, sizes_product, validate_sizes
 
 
 def model_of(num_layers: int | None, dim: int | None) -> SimpleNamespace:

@@ -16,32 +16,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sklearn.metrics.pairwise import cosine_similarity
 
-from st_matryoshka2d import (
-    GridResult,
-    Size,
-    align,
-    encode_sizes,
-    evaluate,
-    sizes_ladder,
-    sts_task,
-    truncate,
-)
+from st_matryoshka2d import GridResult, Size, align, encode_sizes, evaluate, sizes_ladder, sts_task, truncate
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.declared_agreement import agreement_text, declared_agreement
 from tests.support import families
-from tests.support.pipelines import (
-    KINDS,
-    OTHERS,
-    SIZES,
-    TEXTS,
-    equal,
-    normalized,
-    products,
-    readouts,
-    routed,
-    tasks,
-)
+from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, equal, normalized, products, readouts, routed, tasks
 from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")

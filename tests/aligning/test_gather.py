@@ -16,15 +16,7 @@ from transformers import BertConfig
 
 from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import gather as module
-from st_matryoshka2d.aligning.gather import (
-    Gathered,
-    Text,
-    different,
-    drawn,
-    gather,
-    parts_of,
-    without_copies,
-)
+from st_matryoshka2d.aligning.gather import Gathered, Text, different, drawn, gather, parts_of, without_copies
 from st_matryoshka2d.model.kept_layers import chosen_layers, declare_layers, passes
 from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed

@@ -8,13 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import (
-    ABLATIONS,
-    BY_SIZE,
-    FOR_LADDER,
-    METHODS,
-    SIMCSE,
-)
+from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, METHODS, SIMCSE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET, STARBUCKS_MRR
 from reproduction.report import file_of, write
 from reproduction.suites import STS

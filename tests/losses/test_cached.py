@@ -83,10 +83,7 @@ def parts_of(
 
 
 def results(
-    loss: MultiSizeLoss,
-    batch: list[dict[str, Any]],
-    mini_batch_size: int | None = None,
-    num_tokens: int | None = None,
+    loss: MultiSizeLoss, batch: list[dict[str, Any]], mini_batch_size: int | None = None, num_tokens: int | None = None
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
     parts = parts_of(loss, [dict(column) for column in batch], mini_batch_size, num_tokens)
     found = gradients(loss, total(parts))

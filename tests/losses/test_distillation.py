@@ -178,10 +178,7 @@ OTHERWISE: dict[str, tuple[Callable[[SentenceTransformer], None], str]] = {
     "letters": (set_backend("pre_tokenizer", pre_tokenizers.Split("", "isolated")), "another tokenizer"),
     "no special tokens": (set_backend("post_processor", NO_SPECIAL_TOKENS), "another tokenizer"),
     "other ids": (backwards, "another tokenizer"),
-    "longer texts": (
-        lambda teacher: setattr(teacher, "max_seq_length", 60),
-        r"another max_seq_length \(60, not 48\)",
-    ),
+    "longer texts": (lambda teacher: setattr(teacher, "max_seq_length", 60), r"another max_seq_length \(60, not 48\)"),
     "padding on the left": (set_tokenizer("padding_side", "left"), "another padding or truncation"),
     "another padding token": (set_tokenizer("pad_token", "[MASK]"), "another padding or truncation"),
     "truncation on the left": (set_tokenizer("truncation_side", "left"), "another padding or truncation"),

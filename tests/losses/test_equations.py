@@ -15,13 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from st_matryoshka2d import Size, align
-from st_matryoshka2d.losses import (
-    FixedSizes,
-    KLAlignment,
-    MultiSizeLoss,
-    StarbucksLoss,
-    TwoDMSELoss,
-)
+from st_matryoshka2d.losses import FixedSizes, KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
 from tests.support import oracles
 from tests.support.families import cut_by_hand
 from tests.support.losses import (
@@ -97,8 +91,7 @@ def test_score_labels(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "over"),
-    [((1, 1, 1, 1, 0), "scores"), ((0, 1, 1, 1, 1), "embedding"), ((0.5, 2, 0.1, 3, 0.7), "scores")],
+    ("weights", "over"), [((1, 1, 1, 1, 0), "scores"), ((0, 1, 1, 1, 1), "embedding"), ((0.5, 2, 0.1, 3, 0.7), "scores")]
 )
 def test_2dmse_matches_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
     model = exact(tiny)

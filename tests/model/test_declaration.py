@@ -15,24 +15,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import BertConfig
 
-from st_matryoshka2d import (
-    DataWarning,
-    Size,
-    align,
-    benchmark_latency,
-    encode_sizes,
-    evaluate,
-    load,
-    sts_task,
-    truncate,
-)
+from st_matryoshka2d import DataWarning, Size, align, benchmark_latency, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
-from st_matryoshka2d.model.declared_agreement import (
-    agreement_table,
-    agreement_text,
-    declare_agreement,
-    declared_agreement,
-)
+from st_matryoshka2d.model.declared_agreement import agreement_table, agreement_text, declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.trained_sizes import declare_training, trained_sizes
 from tests.support import families
@@ -168,10 +153,7 @@ def test_a_cut_keeps_its_sizes_without_a_warning(
     cut(starbucks, **size).save_pretrained(str(tmp_path))
     assert not [warning for warning in recwarn if "trained" in str(warning.message)]
     saved = json.loads((tmp_path / "config.json").read_text())
-    assert (saved["matryoshka_sizes"], saved["matryoshka_loss"]) == (
-        kept,
-        "StarbucksLoss(MultipleNegativesRankingLoss)",
-    )
+    assert (saved["matryoshka_sizes"], saved["matryoshka_loss"]) == (kept, "StarbucksLoss(MultipleNegativesRankingLoss)")
     assert saved["matryoshka_cut"] == {"of": "4L-32d", "model": None, "size": of}
 
 

@@ -98,8 +98,7 @@ WRONG: dict[str, tuple[Callable[[SentenceTransformer], Any], str]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "verb"),
-    [(kind, verb) for kind in WRONG for verb in (VERBS if kind == "of another backend" else FIRST)],
+    ("kind", "verb"), [(kind, verb) for kind in WRONG for verb in (VERBS if kind == "of another backend" else FIRST)]
 )
 def test_a_model_that_is_not_a_plain_network_is_refused(kind: str, verb: str, tiny: SentenceTransformer) -> None:
     make, told = WRONG[kind]

@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from tests.support.families import TEXTS, cut_by_hand
 from tests.support.oracles import Columns
 
-BATCHES = {
-    1: [TEXTS],
-    2: [TEXTS, TEXTS[::-1]],
-    3: [TEXTS, TEXTS[1:] + TEXTS[:1], [f"old {text}" for text in TEXTS]],
-}
+BATCHES = {1: [TEXTS], 2: [TEXTS, TEXTS[::-1]], 3: [TEXTS, TEXTS[1:] + TEXTS[:1], [f"old {text}" for text in TEXTS]]}
 
 
 def batch(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:

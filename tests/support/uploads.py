@@ -82,10 +82,7 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
         folder, max_steps=1, learning_rate=0.01, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
     )
     SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=pairs,
-        loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model)),
+        model=model, args=arguments, train_dataset=pairs, loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model))
     ).train()
     model.eval()
     model.push_to_hub(name, token=token)

@@ -39,12 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "sia": True,
     "pic": True,
 }
-UNEVEN = {
-    "layers": [2, 4],
-    "checkpoints": [(1, 8), (3, 24), (4, 32)],
-    "dims": [8, 24, 32],
-    "gammas": [0.3, 0.6],
-}
+UNEVEN = {"layers": [2, 4], "checkpoints": [(1, 8), (3, 24), (4, 32)], "dims": [8, 24, 32], "gammas": [0.3, 0.6]}
 
 CASES = {
     "one column": Case(columns=1),

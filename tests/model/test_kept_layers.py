@@ -164,7 +164,7 @@ def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> 
             hook.remove()
 
 
-@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit"))
+@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit", "router"))
 def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = turned(align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends"))
     aligned.save_pretrained(str(tmp_path / "whole"))
@@ -209,6 +209,9 @@ def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
             given = {"num_layers": size.num_layers} if way is aligned else {}
             scale = np.abs(found).max()
             np.testing.assert_allclose(way.encode(OTHERS, **given), found, atol=5e-6 * scale)
+    aligned[0].num_layers = 2
+    two = by_size[Size(2, 32)]
+    np.testing.assert_allclose(aligned.encode(OTHERS), two, atol=5e-6 * np.abs(two).max(), err_msg="by default")
 
 
 def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -80,9 +80,7 @@ def _tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> SentenceTransformer:
 def tiny(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
     """A BERT of 4 layers x 32 with mean pooling and without dropout, copied for each test."""
     model = copy.deepcopy(_tiny_bert)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    families.set_dropout(model, 0.0)
     return model
 
 

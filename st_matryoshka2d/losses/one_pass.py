@@ -66,10 +66,10 @@ class Representation:
 def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
     states, pooled = features["token_embeddings"], features["sentence_embedding"]
     if mask is None or mask.shape != states.shape[:2]:
-        found = None if mask is None else tuple(mask.shape)
+        mask_shape = None if mask is None else tuple(mask.shape)
         raise UsageError(
             f"Token states of shape {tuple(states.shape)} need an attention mask of shape {tuple(states.shape[:2])}, "
-            f"got {found}. Batches without padding have none: set `model[0].unpad_inputs = False`."
+            f"got {mask_shape}. Batches without padding have none: set `model[0].unpad_inputs = False`."
         )
     return Tokens(states, mask.bool(), pooled)
 

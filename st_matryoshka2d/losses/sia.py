@@ -109,7 +109,7 @@ class SIA(Term):
         """Return the two losses of each text, summed over layers and dims."""
         mask = next(iter(tokens.values())).mask
         lengths = mask.sum(dim=1)
-        kept = torch.stack([torch.minimum(lengths, _share(lengths, gamma).clamp(min=8)) for gamma in self.gammas])
+        counts = torch.stack([torch.minimum(lengths, _share(lengths, gamma).clamp(min=8)) for gamma in self.gammas])
         most = max(8, _share(mask.shape[1], self.gammas[-1]))
         by_layer: list[Tensor] = []
         # half precision loses relations of close states
@@ -118,7 +118,7 @@ class SIA(Term):
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
                 states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
                 attention, scores = self._attention_divergence(states, mask, query)
-                by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, kept, most)], dim=1))
+                by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, counts, most)], dim=1))
         return torch.stack(by_layer).sum(dim=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -212,7 +212,7 @@ def _cka_loss(
     size: Float[Tensor, "batch 1 1"],
     scores: Float[Tensor, "batch tokens"],
     dims: Sequence[int],
-    kept: Int[Tensor, "prefixes batch"],
+    counts: Int[Tensor, "prefixes batch"],
     most: int,
 ) -> Float[Tensor, " batch"]:
     """Return 1 - CKA between the most attended tokens in prefixes and in full states, summed over prefixes (Eq. 7-12)."""
@@ -223,13 +223,13 @@ def _cka_loss(
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
     chosen = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
     # (prefixes, batch, most)
-    is_kept = torch.arange(order.shape[1], device=states.device) < kept.unsqueeze(-1)
+    is_kept = torch.arange(order.shape[1], device=states.device) < counts.unsqueeze(-1)
     chosen = chosen * (is_kept[-1].unsqueeze(-1) / size)
     blocks = chosen.tensor_split(list(dims[:-1]), dim=-1)
     grams = torch.stack([block @ block.transpose(1, 2) for block in blocks]).cumsum(dim=0)
     student, teacher = _centred_gram(grams[:-1], is_kept), _centred_gram(grams[-1:].detach(), is_kept)
     student_square, teacher_square = student.square().sum(dim=(2, 3)), teacher.square().sum(dim=(2, 3))
-    rounding = torch.stack([dim * count for dim, count in zip(dims[:-1], kept, strict=True)]) * _CONSTANT**2
+    rounding = torch.stack([dim * count for dim, count in zip(dims[:-1], counts, strict=True)]) * _CONSTANT**2
     has_geometry = torch.minimum(student_square, teacher_square) > rounding.square()
     norm = torch.where(has_geometry, student_square, 1.0).sqrt() * torch.where(has_geometry, teacher_square, 1.0).sqrt()
     cka = (student * teacher).sum(dim=(2, 3)) / norm
@@ -237,10 +237,10 @@ def _cka_loss(
 
 
 def _centred_gram(
-    gram: Float[Tensor, "#prefixes batch kept kept"], kept: Bool[Tensor, "prefixes batch kept"]
+    gram: Float[Tensor, "#prefixes batch kept kept"], is_kept: Bool[Tensor, "prefixes batch kept"]
 ) -> Float[Tensor, "prefixes batch kept kept"]:
     """Return each prefix's Gram matrix of its kept tokens, centred over them (Eq. 8)."""
-    weights = kept.to(gram.dtype)
+    weights = is_kept.to(gram.dtype)
     share = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
     rows = gram @ share.unsqueeze(-1)
     mean = share.unsqueeze(-2) @ rows

@@ -120,9 +120,9 @@ class SMAEDataCollator:
 
     def _tokens(self, example: Mapping[str, Any]) -> Ids:
         if not isinstance(example, Mapping) or not {"input_ids", "text"} & set(example):
-            found = sorted(example) if isinstance(example, Mapping) else type(example).__name__
+            names = sorted(example) if isinstance(example, Mapping) else type(example).__name__
             raise UsageError(
-                f"An example must be a mapping with 'input_ids' or 'text', got {found}. The Trainer drops columns that it "
+                f"An example must be a mapping with 'input_ids' or 'text', got {names}. The Trainer drops columns that it "
                 "does not know: tokenize the texts with token_rows, or set remove_unused_columns=False."
             )
         if "input_ids" in example:

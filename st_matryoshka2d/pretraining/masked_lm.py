@@ -130,12 +130,12 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
         )
         hooks.enter_context(note)
         encoder(**inputs)
-    found = [path for path, output in outputs if block_input and output is block_input[0]]
-    if not found:
+    candidates = [path for path, output in outputs if block_input and output is block_input[0]]
+    if not candidates:
         raise UsageError(
             f"{type(encoder).__name__}: no module returns the input of the first block, so CLS cannot be replaced in it."
         )
-    outermost: str = min(found, key=lambda path: path.count("."))
+    outermost: str = min(candidates, key=lambda path: path.count("."))
     return outermost
 
 

@@ -12,16 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_matryoshka2d import (
-    DataWarning,
-    GridResult,
-    Size,
-    align,
-    encode_sizes,
-    encode_to_parquet,
-    load,
-    truncate,
-)
+from st_matryoshka2d import DataWarning, GridResult, Size, align, encode_sizes, encode_to_parquet, load, truncate
 from st_matryoshka2d.model.declaration import Declaration
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized

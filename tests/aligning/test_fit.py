@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -63,15 +62,6 @@ def test_routes_share_one_rotation_and_the_mean_of_what_they_keep() -> None:
     mean = fit(routes, "keep", HOW, 120, unit=False).agreement
     size = Size(2, WIDTH)
     assert mean[size] == pytest.approx((alone[0][size] + alone[1][size]) / 2)
-
-
-@pytest.mark.usefixtures("more_than_20_are_many")
-def test_one_layer_has_no_maps_to_refine() -> None:
-    route = gathered()
-    found = fit({"": Gathered(route.states[:, -1:], route.close)}, None, HOW, 120, unit=True)
-    assert list(found.readouts[""]) == [1]
-    assert found.agreement[Size(1, WIDTH)] == pytest.approx(1)
-    assert found.told == []
 
 
 @pytest.mark.parametrize("texts", [2000, 2001])
@@ -169,14 +159,3 @@ def test_align_warns_once_where_it_is_called(tiny: SentenceTransformer) -> None:
     assert len(told) == 1
     assert "8 texts" in str(told[0].message)
     assert told[0].filename == __file__
-
-
-@pytest.mark.slow
-def test_forty_sentences_are_too_few_for_a_real_model_and_four_hundred_are_not(minilm: SentenceTransformer) -> None:
-    demo_data = pytest.importorskip("_demo.data")
-    texts = list(demo_data.triplets(400)["anchor"])
-    with pytest.warns(DataWarning, match=r"^40 texts are too few to align this model well\. "):
-        align(minilm, texts[:40], steps=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DataWarning)
-        align(minilm, texts, steps=0)

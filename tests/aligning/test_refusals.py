@@ -84,11 +84,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (aligned(into=np.full((40, 24), np.nan)), ValueError, "row 0"),
     (aligned(into={"query": ROWS}), ValueError, "dict"),
     (aligned({"query": TEXTS}, into=ROWS), ValueError, "ndarray"),
-    (
-        aligned({"query": TEXTS, "document": TEXTS}, into={"query": ROWS, "document": ROWS[:, :8]}),
-        ValueError,
-        "width",
-    ),
+    (aligned({"query": TEXTS, "document": TEXTS}, into={"query": ROWS, "document": ROWS[:, :8]}), ValueError, "width"),
     (aligned(into="nowhere"), FileNotFoundError, "nowhere"),
     (aligned(into=ROWS, sizes=["1L-8d"]), ValueError, "sizes="),
     (aligned(into=ROWS, rotation="keep"), ValueError, "rotation="),

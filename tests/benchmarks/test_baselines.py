@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch.nn import functional as F
 
 from st_matryoshka2d import align, evaluate, retrieval_task, truncate
 from tests import ROOT
+from tests.support.families import cut_by_hand
 from tests.support.quick import quick
 
 TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
@@ -47,11 +47,6 @@ def test_components_match_sklearn(name: str, whiten: bool) -> None:
     assert np.abs(mine) == pytest.approx(np.abs(theirs), abs=1e-8)
 
 
-def test_tempering_interpolates_components_and_whitening() -> None:
-    spread = WIDTHS["components, tempered by 0.5"](SAMPLE, 5)(SAMPLE).std(0, ddof=1)
-    assert spread == pytest.approx(PCA(5).fit_transform(SAMPLE).std(0, ddof=1) ** 0.5, rel=1e-6)
-
-
 def test_other_widths_keep_coordinates() -> None:
     kept = {name: fit(SAMPLE, 4)(SAMPLE) for name, fit in WIDTHS.items()}
     assert (kept["first dims"] == SAMPLE[:, :4]).all()
@@ -72,17 +67,9 @@ def test_the_first_layers_are_those_of_a_cut(model: SentenceTransformer, embedde
 
 def test_layers_are_left_out_between(model: SentenceTransformer, embedder: Embedder) -> None:
     assert embedder.kept(EVEN, 2) == [0, 3]
-    backbone = model[0].model
-    with torch.no_grad():
-        batch = model.preprocess(TEXTS)
-        hidden = backbone.embeddings(batch["input_ids"])
-        mask = (1 - batch["attention_mask"][:, None, None].float()) * torch.finfo(torch.float32).min
-        for place in (0, 3):
-            hidden = backbone.encoder.layer[place](hidden, mask)
-            hidden = hidden[0] if isinstance(hidden, tuple) else hidden
-        weight = batch["attention_mask"][:, :, None].float()
-        expected = (hidden * weight).sum(1) / weight.sum(1)
-    assert np.concatenate(embedder(EVEN, 2)) == pytest.approx(expected.numpy(), abs=1e-5)
+    with cut_by_hand(model, 2, [0, 3]):
+        expected = model.encode(TEXTS)
+    assert np.concatenate(embedder(EVEN, 2)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_keeps_layers_with_largest_influence(model: SentenceTransformer, embedder: Embedder) -> None:
@@ -146,15 +133,6 @@ def test_report_matches_scores() -> None:
     frame = pd.read_csv(PEERS / "peers.csv")
     assert list(frame) == list(COLUMNS)
     assert report(frame) == (PEERS / "README.md").read_text(encoding="utf-8")
-
-
-def test_page_quotes_rows_of_report() -> None:
-    report = (PEERS / "README.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "other_ways.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| way \|.*\n(?:\|.*\n)+", page, flags=re.MULTILINE)
-    rows = table.splitlines()
-    assert len(rows) > 10
-    assert set(rows) <= set(report.splitlines())
 
 
 def test_int8_approximates_embeddings() -> None:

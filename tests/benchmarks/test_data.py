@@ -58,10 +58,7 @@ def fill(write: Any, data: Path) -> None:
     labelled = Dataset.from_list(pairs, features=features).data.table
     write(
         "sentence-transformers/all-nli",
-        {
-            "triplet": {"train": [*triplets, leaked], "dev": triplets},
-            "pair-class": {"train": labelled, "dev": labelled},
-        },
+        {"triplet": {"train": [*triplets, leaked], "dev": triplets}, "pair-class": {"train": labelled, "dev": labelled}},
     )
     captions = records(data / "pairs/captions_train.parquet")
     two = [{"caption1": row["anchor"], "caption2": row["positive"]} for row in captions]

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import (
-    ABLATIONS,
-    BEST,
-    BY_SIZE,
-    CUT,
-    FOR_LADDER,
-    METHODS,
-    SIMCSE,
-    UNALIGNED_ENDS,
-)
+from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, METHODS, SIMCSE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET, STARBUCKS_MRR
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -70,21 +60,6 @@ def test_a_method_has_its_means_and_their_spread_over_seeds(
             assert cell == wanted
 
 
-def test_a_method_has_a_row_of_all_depths_at_the_full_width(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
-    scores, table, _ = report
-    mine = scores[(scores["method"] == "Starbucks") & (scores["dim"] == 384)].groupby(["num_layers", "seed"])["score"].mean()
-    row = rows_of(table, "Starbucks")[3]
-    assert row[:-1] == [f"{one.mean():.1f} ± {one.std():.1f}" for _, one in mine.groupby("num_layers")]
-    assert len(rows_of(table, "separate")) == 3
-
-
-def test_a_share_is_of_the_untrained_full_size(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
-    scores, table, _ = report
-    whole = scores[(scores["method"] == "cut") & (scores["size"] == "6L-384d")]["score"].mean()
-    mine = scores[scores["method"] == "Starbucks"].groupby("size")["score"].mean()
-    assert rows_of(table, "Starbucks")[2] == [f"{mine[size] / whole:.1%}" for size in LADDER]
-
-
 @pytest.mark.parametrize(("method", "other"), [("Starbucks", "2DMSE"), ("Starbucks", "separate"), ("cut, aligned", "cut")])
 def test_a_difference_has_a_star_where_the_tasks_agree(
     report: tuple[pd.DataFrame, list[list[str]], Path], method: str, other: str
@@ -108,25 +83,6 @@ def test_ablations_use_tasks_of_papers(report: tuple[pd.DataFrame, list[list[str
     for size, here, paper in rows:
         assert here == f"{sts12['MIPIC without PIC', size] - sts12['MIPIC', size]:+.2f}"
         assert paper == f"{ABLATIONS_BY_SIZE['MIPIC without PIC'][size]:+.2f}"
-
-
-def test_widths_and_truncations_have_tables_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "scores").mkdir()
-    pairs = [("mrpc", n, d, 10 * n + d) for n in (2, 6) for d in (16, 384)]
-    frame = pd.DataFrame(pairs, columns=["task", "num_layers", "dim", "score"])
-    frame.to_csv(file_of(tmp_path / "scores", "pairs", "MRL", 0), index=False)
-    cuts = [("first", 16, 30), ("first", 384, 80), *((f"random-{draw}", 16, 40 + draw) for draw in range(3))]
-    cut = pd.DataFrame(cuts, columns=["truncation", "dim", "score"]).assign(task="stsb", num_layers=6)
-    cut.to_csv(file_of(tmp_path / "scores", "truncation", "MRL", 0), index=False)
-    text = write(tmp_path, [*METHODS, *ABLATIONS], LADDER, "made up")
-    tables = dict(re.findall(r"## ([^\n]+)\n\n((?:\|[^\n]*\n)+)", text))
-    rows = {
-        "pairs: all layers, by dims, mean of the tasks": "| MRL | 76.0 | 444.0 | 260.0 |",
-        "truncation: the first dims, mean of the tasks": "| MRL | 80.0 | 30.0 | 55.0 |",
-        "truncation: random dims, mean of three draws, mean of the tasks": "| MRL | 41.0 | 41.0 |",
-    }
-    for title, row in rows.items():
-        assert row in tables[title].splitlines(), title
 
 
 def test_figures_are_drawn_where_there_are_scores_of_all_depths(
@@ -156,12 +112,6 @@ def test_mrr_of_the_paper_agrees_with_its_table_1() -> None:
 PUBLISHED = ROOT / "benchmarks" / "results" / "reproduce" / "100x64" / "README.md"
 
 
-def numbers(lines: list[str], name: str) -> list[str]:
-    line = next(line for line in lines if line.startswith(f"| {name} |"))
-    # without the spread over seeds
-    return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))
-
-
 REPRODUCE = PUBLISHED.parents[1]
 
 
@@ -172,81 +122,6 @@ def test_the_picture_of_the_readme_is_described_as_the_scores_are() -> None:
         scores = scores.groupby(["num_layers", "dim"])["score"].mean()
         kept = (100 * scores / scores[6, 384]).drop(6)
         assert f"{round(kept.min())} to {round(kept.max())} %" in readme
-
-
-def test_alignment_page_quotes_scores() -> None:
-    """The shown gain, and search by half the layers, are those of the benchmark's cells."""
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
-    cells = {tuple(row[:2]) if row[1].isdigit() else row[0]: row[1:] for row in rows}
-    halves = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
-    for model, half in halves.items():
-        sts = pd.read_csv(REPRODUCE.parent / "alignment" / model / "sts.csv")
-        ladder = sts[sts["table"] == "STS"].groupby("row")["score"].mean()
-        found = search_of(model, half[3:-1])[half]
-        ways = ["first layers", "first and last layers", "aligned"]
-        shown = [*ladder[ways], *found[ways]]
-        assert [float(cell) for cell in cells[model][:6]] == pytest.approx(shown, abs=0.051)
-    narrow = search_of("all-MiniLM-L6-v2", "64").loc['rotation="search"']
-    shown = cells['all-MiniLM-L6-v2, `rotation="search"`', "64"][1:]
-    assert [float(cell) for cell in shown] == pytest.approx([narrow[f"{layers}L-64d"] for layers in range(1, 7)], abs=0.051)
-
-
-def search_of(model: str, dims: str) -> pd.DataFrame:
-    """Return nDCG by row and size."""
-    cells = pd.read_csv(REPRODUCE.parent / "alignment" / model / "search.csv")
-    return cells[cells["table"] == f"Search, {dims} dims"].pivot_table(index="row", columns="column", values="score")
-
-
-def test_papers_page_quotes_reports() -> None:
-    """Means and full sizes of both models stand in their reports, and the papers' in `STARBUCKS_BY_RUNG`."""
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")][2:]
-    assert len(rows) == 13
-    cells = {name: numbers for name, *numbers in rows}
-    for shown, method, folders in (
-        ("six models", "separate", ("100x64", "all-mpnet-base-v2-100x32-ends")),
-        ("2DMSE", "2DMSE", ("100x64", "all-mpnet-base-v2-100x32")),
-        ("Starbucks", "Starbucks", ("100x64", "all-mpnet-base-v2-100x32")),
-        ("MIPIC", "MIPIC", ("100x64-2e-05", "all-mpnet-base-v2-100x32-2e-05")),
-        ("recipe", BEST, ("100x64-ends", "all-mpnet-base-v2-100x32-ends")),
-    ):
-        for place, folder in zip((0, 2), folders, strict=True):
-            of_method = numbers((REPRODUCE / folder / "README.md").read_text(encoding="utf-8").splitlines(), method)
-            assert cells[shown][place : place + 2] == [of_method[6], of_method[5]]
-    for method in ("2DMSE", "Starbucks"):
-        rungs = STARBUCKS_BY_RUNG[method]
-        assert cells[method][4:] == [f"{score:.1f}" for score in (np.mean(rungs), rungs[5])]
-
-
-@pytest.mark.parametrize(
-    ("model", "folder", "sts"),
-    [("all-MiniLM-L6-v2", "100x64-ends", "sts"), ("all-mpnet-base-v2", "all-mpnet-base-v2-100x32-ends", "ladder")],
-)
-def test_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -> None:
-    scores = PUBLISHED.parents[1] / folder / "scores"
-
-    def by_size(suite: str, method: str) -> pd.Series:
-        files = scores.glob(file_of(scores, suite, method, "?").name)
-        found = pd.concat([pd.read_csv(file) for file in files])
-        return found.groupby(found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d")["score"].mean()
-
-    page = (ROOT / "docs" / "kept.md").read_text(encoding="utf-8")
-    table = page.split(f"<!-- table: {model} by size -->\n\n")[1].split("\n\n")[0].splitlines()
-    sizes, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (table[0], *table[2:]))
-    assert {name.split(", ")[0] for name, *_ in rows} == {"STS", "search", "classification"}
-    suites = {"STS": sts, "search": "retrieval", "classification": "classification"}
-    for name, *cells in rows:
-        family, way = name.split(", ")
-        methods = {
-            "first layers": CUT,
-            "first and last layers": UNALIGNED_ENDS,
-            "aligned": f"{CUT}, aligned",
-            "trained": BEST,
-        }
-        found = by_size(suites[family], methods[way])
-        whole = by_size(suites[family], CUT)[sizes[-1]]
-        assert cells == [f"{found[size]:.1f} ({found[size] / whole:.0%})" for size in sizes[1:]]
 
 
 def test_page_quotes_distances_of_other_ways() -> None:

@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from reproduction.suites import CLASSIFICATION, PAIRS, STS, TWEETS, WHOLE, score
+from reproduction import suites
+from reproduction.suites import WHOLE, score
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import classification_task, evaluate, pair_task, sizes_ladder, truncate
 from tests.support import families
+
+PAIRS, STS = {"mrpc": "test", "rte": "dev"}, ["sts12", "stsb"]
+
+
+@pytest.fixture(autouse=True)
+def _few_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in {"PAIRS": PAIRS, "STS": STS, "CLASSIFICATION": {"emotion": "train"}, "TWEETS": {}}.items():
+        monkeypatch.setattr(suites, name, few)
 
 
 def test_pairs_are_scored_by_accuracy_at_every_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -58,11 +67,10 @@ def test_a_separate_model_is_scored_at_all_dims_that_it_has(tiny: SentenceTransf
 def test_classes_are_scored_by_f1_with_all_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
     texts = [f"{word} {row}" for row, word in enumerate(families.WORDS * 4)]
     table = pd.DataFrame({"text": texts, "label": [row % 3 // 2 for row in range(len(texts))]})
-    for name, split in (CLASSIFICATION | TWEETS).items():
-        (tmp_path / "classification" / name).mkdir(parents=True)
-        for part, rows in ((split, table[::2]), ("test", table[1::2])):
-            rows.to_parquet(tmp_path / "classification" / name / f"{part}.parquet")
-    ladder = sizes_ladder(tiny)
+    (tmp_path / "classification" / "emotion").mkdir(parents=True)
+    for part, rows in (("train", table[::2]), ("test", table[1::2])):
+        rows.to_parquet(tmp_path / "classification" / "emotion" / f"{part}.parquet")
+    ladder = sizes_ladder(tiny)[-2:]
     found = score(tiny, "classification_widths", WHOLE, tmp_path, ladder)
     assert set(found["num_layers"]) == {4}
     assert set(found["dim"]) == {rung.dim for rung in ladder}

@@ -1,4 +1,4 @@
-"""What the methods of the reproduction train, and where."""
+"""What the methods of the reproduction train, where, and from which checkpoint they continue."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 import torch
 from _demo import data as demo_data
 from reproduce import check_settings
+from reproduction import training
 from reproduction.budget import labelled
 from reproduction.methods import ALL_DIMS, LABELLED, METHODS, PRETRAINED, SEPARATE
 from reproduction.training import started, trained
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from st_matryoshka2d import truncate
@@ -90,3 +92,41 @@ def test_budgets_share_no_folder(options: Callable[..., argparse.Namespace], sha
     check_settings(options())
     with pytest.raises(SystemExit, match=f"{shared} holds results of .*'steps': 2,.* Choose another --{shared}"):
         check_settings(options(steps=3, **{other: tmp_path / "another"}))
+
+
+@pytest.mark.parametrize("method", ["MIPIC", *(pytest.param(name, marks=pytest.mark.slow) for name in ("2DMSE", SEPARATE))])
+def test_an_interrupted_training_continues(
+    options: Callable[..., argparse.Namespace], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with the weights of one that was not; five steps, with a checkpoint after every second one."""
+    steps = 5
+    monkeypatch.setattr(training, "SAVE_STEPS", 2 / steps)
+    make_loss = METHODS[method]
+    assert make_loss is not None
+    calls, stop = 0, 0
+
+    def counted(model: SentenceTransformer) -> nn.Module:
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == stop:
+                raise KeyboardInterrupt
+
+        loss = make_loss(model)
+        loss.register_forward_pre_hook(count)
+        return loss
+
+    def weights(folder: str) -> dict[str, dict[str, Tensor]]:
+        """Return the weights of all trained models of the method."""
+        models, _ = trained(method, 0, options(steps=steps, out=tmp_path / folder))
+        return {size: model.state_dict() for size, model in models.items()}
+
+    monkeypatch.setitem(METHODS, method, counted)
+    whole = weights("whole")
+    calls, stop = 0, calls - 1  # separate models: in the training of the last
+    with pytest.raises(KeyboardInterrupt):
+        weights("stopped")
+    calls, stop = 0, 0
+    resumed = weights("stopped")
+    assert calls == steps - 2  # the last checkpoint is that of step 2; finished models need no step
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)

@@ -33,18 +33,12 @@ FEW = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
 COLUMNS = "--text-column sentence1 --text-column sentence2"
 MODELS: list[tuple[str, Make]] = [
     ("truncate {tiny} --size 2L-8d", lambda model: truncate(model, "2L-8d")),
-    (
-        "truncate {tiny} --size 2L-8d --layers 1,4",
-        lambda whole: truncate(whole, "2L-8d", layers=[1, 4]),
-    ),
+    ("truncate {tiny} --size 2L-8d --layers 1,4", lambda whole: truncate(whole, "2L-8d", layers=[1, 4])),
     (
         "align {tiny} --texts {files}/lines.txt --size 2L-8d --layers first --rotation keep",
         lambda model: align(model, TEXTS, ["2L-8d"], layers="first", rotation="keep"),
     ),
-    (
-        f"align {{tiny}} --texts {{files}}/pairs.csv {COLUMNS} --prompt the",
-        lambda model: align(model, FEW, prompt="the"),
-    ),
+    (f"align {{tiny}} --texts {{files}}/pairs.csv {COLUMNS} --prompt the", lambda model: align(model, FEW, prompt="the")),
     (
         "align {tiny} --texts {files}/texts --into {aligned} --batch-size 7",
         lambda model: align(model, TEXTS, into=model, batch_size=7),
@@ -81,11 +75,7 @@ def test_asymmetric(aligned: SentenceTransformer, shell: Shell, tmp_path: Path) 
 
 
 LABELLED = PAIRS.drop(columns="score").assign(same=[1, 0, 1, 1, 0])
-SEARCH = (
-    {"001": "a cat sat", "02": "NA"},
-    {"NA": "a cat", "2": "42"},
-    {"NA": {"001": 1}, "2": {"02": 2}},
-)
+SEARCH = ({"001": "a cat sat", "02": "NA"}, {"NA": "a cat", "2": "42"}, {"NA": {"001": 1}, "2": {"02": 2}})
 FILES = "{files}/documents.tsv {files}/queries.csv {files}/judged.csv"
 GRIDS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     (
@@ -108,12 +98,7 @@ GRIDS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("options", "task", "given"), GRIDS)
 def test_grid(
-    options: str,
-    task: Callable[[], Any],
-    given: dict[str, Any],
-    shell: Shell,
-    tiny_folder: Path,
-    tmp_path: Path,
+    options: str, task: Callable[[], Any], given: dict[str, Any], shell: Shell, tiny_folder: Path, tmp_path: Path
 ) -> None:
     result = shell(f"grid {{tiny}} {options} --out {{out}}/new/grid.json --device cpu")
     assert result.exit_code == 0, result.output

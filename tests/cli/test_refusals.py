@@ -35,11 +35,7 @@ BEFORE_IMPORTS = [
     ("grid ./nowhere --task T", 1, "./nowhere"),
     ("info {files}", 1, "modules.json"),
     ("grid {tiny} --search {files}/two.txt {files}/two.txt {files}/two.txt", 1, "two.txt"),
-    (
-        "grid {tiny} --search {files}/queries.csv {files}/queries.csv {files}/queries.csv",
-        1,
-        "'id'",
-    ),
+    ("grid {tiny} --search {files}/queries.csv {files}/queries.csv {files}/queries.csv", 1, "'id'"),
     ("align {tiny} --out {out}/new", 2, "--texts"),
     ("align {tiny} --texts {files}/pairs.csv --out {out}/new", 1, "--text-column"),
     ("align {tiny} --texts {files}/pairs.parquet --text-column score --out {out}/new", 1, "4.5"),
@@ -63,15 +59,9 @@ BEFORE_IMPORTS = [
 BY_THE_LIBRARY = [
     ("grid {tiny} --pairs {files}/header.csv", "header.csv"),
     ("grid {tiny} --labelled-pairs {files}/pairs.csv --value-column score", "pairs.csv"),
-    (
-        "grid {tiny} --search {files}/pairs.csv {files}/queries.csv {files}/judged.csv",
-        "'id'",
-    ),
+    ("grid {tiny} --search {files}/pairs.csv {files}/queries.csv {files}/judged.csv", "'id'"),
     ("grid {tiny} --search {files}/documents.tsv {files}/queries.csv {files}/half.csv", "'02'"),
-    ("grid {tiny} --pairs {files}/pairs.csv --num-layers 5", "4 layers"),
     ("grid {tiny} --pairs {files}/pairs.csv --size 2L-33d", "2L-33d"),
-    ("grid {tiny} --pairs {files}/pairs.csv --size 2L-8d --dim 8", "num_layers and dims"),
-    ("grid {tiny} --pairs {files}/pairs.csv --precision int3", "int3"),
     ("truncate {tiny} --size 9L-8d --out {out}/new", "4 layers"),
     ("align {tiny} --texts {files}/two.txt --out {out}/new", "3 different texts"),
     ("asymmetric {tiny} --query-size 1L-8d --out {out}/new", "`align`"),
@@ -81,12 +71,7 @@ BY_THE_LIBRARY = [
 
 @pytest.mark.parametrize(("line", "code", "names"), BEFORE_IMPORTS)
 def test_refused_before_anything_slow_is_imported(
-    line: str,
-    code: int,
-    names: str,
-    shell: Shell,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    line: str, code: int, names: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [*sys.modules]:
         if name.split(".")[0] in ("mteb", "sentence_transformers", "torch", "transformers"):
@@ -121,11 +106,7 @@ FAULTS = [AttributeError("a"), KeyError("b"), OSError("c"), TypeError("d"), Valu
 
 
 @pytest.mark.parametrize("error", [*MISTAKES, *FAULTS])
-def test_a_fault_keeps_its_traceback(
-    error: Exception,
-    shell: Shell,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fault_keeps_its_traceback(error: Exception, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also an error about a value, if the package did not raise it."""
 
     def fail(*_: object, **__: object) -> None:

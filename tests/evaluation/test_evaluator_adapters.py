@@ -12,9 +12,9 @@ from sentence_transformers.util import pairwise_cos_sim
 
 from st_matryoshka2d import GridEvaluator, Size
 from tests.support.adapters import by_hand, lora
-from tests.support.families import TEXTS
+from tests.support.families import TEXTS, cut_by_hand
 from tests.support.sts import LocalSTS
-from tests.support.training import RECIPES, cut_by_hand, train
+from tests.support.training import RECIPES, train
 
 
 class OnePart(LocalSTS):

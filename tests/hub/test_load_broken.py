@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
@@ -19,6 +18,7 @@ from torch import Tensor
 from st_matryoshka2d import TruncatedTransformer, load, truncate
 from tests.support import families
 from tests.support.families import TEXTS
+from tests.support.hub import change, configure, in_shards
 from tests.support.quick import quick
 
 WEIGHTS, INDEX, BIN = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -38,12 +38,6 @@ def folder(pristine: SentenceTransformer, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def change(path: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
-    tensors = load_file(path)
-    how(tensors)
-    save_file({name: tensor.clone() for name, tensor in tensors.items()}, path, {"format": "pt"})
-
-
 def without(name: str, file: str = WEIGHTS) -> Damage:
     return lambda folder: change(folder / file, lambda tensors: tensors.update(other=tensors.pop(name)))
 
@@ -52,21 +46,12 @@ def with_tensor(name: str, shape: tuple[int, ...], file: str = WEIGHTS) -> Damag
     return lambda folder: change(folder / file, lambda tensors: tensors.update({name: torch.zeros(shape)}))
 
 
-def configure(**entries: Any) -> Damage:
-    def write(folder: Path) -> None:
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | entries))
-
-    return write
+def configured(**entries: Any) -> Damage:
+    return lambda folder: configure(folder, **entries)
 
 
 def spoil(file: str, how: Callable[[bytes], bytes]) -> Damage:
     return lambda folder: (folder / file).write_bytes(how((folder / file).read_bytes()))
-
-
-def in_shards(folder: Path) -> None:
-    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
-    (folder / WEIGHTS).unlink()
 
 
 def shard_without_query(folder: Path) -> None:
@@ -93,6 +78,7 @@ def as_bin(folder: str = "", lacks: str = "", keep: slice = slice(None), **more:
 
 
 MISFIT = f"'{QUERY}' is [32, 31], but the config says [32, 32]"
+HALF: dict[str, Any] = {"model_kwargs": {"dtype": torch.bfloat16}}
 MISMATCHED: dict[str, Any] = {"model_kwargs": {"ignore_mismatched_sizes": True}}
 NORM = "embeddings.LayerNorm.weight"
 
@@ -100,11 +86,7 @@ NORM = "embeddings.LayerNorm.weight"
 BROKEN: list[tuple[Damage, dict[str, Any], str]] = [
     (without(QUERY), {}, QUERY),
     (without(QUERY), MISMATCHED, QUERY),
-    (
-        without("encoder.layer.1.output.LayerNorm.bias"),
-        {"model_kwargs": {"dtype": torch.bfloat16}},
-        "1.output.LayerNorm.bias",
-    ),
+    (without("encoder.layer.1.output.LayerNorm.bias"), HALF, "1.output.LayerNorm.bias"),
     (without("embeddings.word_embeddings.weight"), {}, "embeddings.word_embeddings.weight"),
     (without(NORM), {"num_layers": None, "dim": 8}, NORM),
     (with_tensor(QUERY, (32, 31)), {}, MISFIT),
@@ -118,14 +100,14 @@ BROKEN: list[tuple[Damage, dict[str, Any], str]] = [
     (as_bin(a=Path()), {"allow_bin": True}, "safetensors"),
     (as_bin(keep=slice(0)), {"allow_bin": True}, BIN),
     (as_bin("2_Dense", keep=slice(-100)), {"allow_bin": True}, f"2_Dense/{BIN}"),
-    (configure(num_hidden_layers=10**9), {}, "1000000000 layers"),
-    (configure(num_hidden_layers=-1), {}, "`num_hidden_layers`, found -1"),
-    (configure(hidden_size=10**15), {}, "config.json"),
-    (configure(num_attention_heads=0), {}, "config.json"),
-    (configure(num_attention_heads="4"), {}, "'num_attention_heads' expected int, got str"),
-    (configure(vocab_size=10**12), {}, "[1000000000000, 32]"),
-    (configure(max_position_embeddings=10**10), {}, "in no file"),
-    (configure(intermediate_size=10**30), {}, "config.json"),
+    (configured(num_hidden_layers=10**9), {}, "1000000000 layers"),
+    (configured(num_hidden_layers=-1), {}, "`num_hidden_layers`, found -1"),
+    (configured(hidden_size=10**15), {}, "config.json"),
+    (configured(num_attention_heads=0), {}, "config.json"),
+    (configured(num_attention_heads="4"), {}, "'num_attention_heads' expected int, got str"),
+    (configured(vocab_size=10**12), {}, "[1000000000000, 32]"),
+    (configured(max_position_embeddings=10**10), {}, "in no file"),
+    (configured(intermediate_size=10**30), {}, "config.json"),
     (spoil(WEIGHTS, lambda content: content[:-5]), {}, WEIGHTS),
     (spoil(WEIGHTS, lambda content: content[:4]), {}, "has 4 bytes"),
     (spoil(WEIGHTS, lambda content: b"\xff" * 64), {}, WEIGHTS),
@@ -173,7 +155,7 @@ def test_models_that_are_cut_after_loading(folder: Path, tmp_path: Path) -> None
             without(tensor)(weights.parent)
             assert tensor in refused(tmp_path / name, trust_remote_code=True)
             weights.write_bytes(saved)
-        configure(num_hidden_layers=10**9)(weights.parent)
+        configure(weights.parent, num_hidden_layers=10**9)
         assert "1000000000 layers" in refused(tmp_path / name, trust_remote_code=True)
 
 
@@ -203,7 +185,7 @@ def test_a_model_that_repeats_one_block_may_be_deeper_than_it_has_tensors(tmp_pa
     families.pipeline(config, tmp_path / "weights").save_pretrained(str(tmp_path))
     assert len(load_file(tmp_path / WEIGHTS)) < 60
     assert load(tmp_path, num_layers=2, device="cpu").config.num_hidden_layers == 2
-    configure(num_hidden_layers=10**9)(tmp_path)
+    configure(tmp_path, num_hidden_layers=10**9)
     assert "1000000000 layers" in refused(tmp_path)
 
 

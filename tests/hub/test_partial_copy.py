@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -21,7 +19,7 @@ from st_matryoshka2d.hub.partial import LocalFile
 from st_matryoshka2d.model.kept_layers import LayersByDepth
 from tests.support.disk import full_disk
 from tests.support.families import TEXTS
-from tests.support.hub import Hub
+from tests.support.hub import Hub, change, in_shards
 from tests.support.loader import Loader
 from tests.support.pipelines import TEXTS as MANY
 from tests.support.pipelines import equal, turned
@@ -48,17 +46,6 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 def depths(folder: Path) -> dict[int, list[int]]:
     return {depth: kept for (name, depth), kept in KEPT.items() if name == folder.name}
-
-
-def in_shards(folder: Path) -> None:
-    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
-    (folder / "model.safetensors").unlink()
-
-
-def change(file: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
-    tensors = load_file(file)
-    how(tensors)
-    save_file(tensors, file, {"format": "pt"})
 
 
 def layer_of(name: str) -> int | None:

@@ -71,8 +71,7 @@ def test_private_repositories_need_token(pushed: dict[str, Any], loader: Worker)
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["truncate me/private --size 1L-4d --out no", "info nowhere", "info me/model --revision none"],
+    "line", ["truncate me/private --size 1L-4d --out no", "info nowhere", "info me/model --revision none"]
 )
 def test_command_line_reports_hub_errors(line: str, pushed: dict[str, Any], loader: Worker) -> None:
     said = loader.do("shell", *line.split())

@@ -19,7 +19,7 @@ from st_matryoshka2d import truncate
 from tests.support import families
 from tests.support.broken_files import BROKEN, broken_files
 from tests.support.broken_shards import SHARDED, broken_checkpoints
-from tests.support.hub import MISBEHAVING, Handler, Hub, broken_off, pieces_in
+from tests.support.hub import MISBEHAVING, Handler, Hub, broken_off, configure, pieces_in
 from tests.support.loader import Loader
 
 commits = (f"{number:040x}" for number in count(1))
@@ -132,8 +132,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("size", [{"num_layers": 2}, {"dim": 8}])
 def test_refuses_depth_that_contradicts_weights(size: dict[str, int], folder: Path, hub: Hub, loader: Loader) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    configure(folder, num_hidden_layers=10**9)
     assert "the model has 1000000000 layers" in loader.load("org/bert", **size)["words"]
 
 

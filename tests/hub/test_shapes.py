@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from st_matryoshka2d.hub.weights_fit import check_shapes, shapes_in
 from tests.support import families
-from tests.support.hub import Hub, pieces_in
+from tests.support.hub import Hub, configure, pieces_in
 from tests.support.loader import Loader
 
 
@@ -67,9 +66,9 @@ def test_impossible_and_packed_shapes() -> None:
 def test_downloads_and_caches_nothing_of_bad_shapes(where: str, hub: Hub, loader: Loader) -> None:
     folder = hub.root / "org" / f"contradiction-{where}"
     families.pipeline(families.CONFIGS["bert"](), hub.root / "weights").save_pretrained(str(folder))
-    weights, config = folder / "model.safetensors", folder / "config.json"
+    weights = folder / "model.safetensors"
     if where == "config":
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 16}))
+        configure(folder, hidden_size=16)
     else:
         save_file(load_file(weights) | {"encoder.layer.1.output.dense.bias": torch.zeros(31)}, weights, {"format": "pt"})
     hub.reset(commit="9" * 40)

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer import losses as st
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, truncate
-from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, RelationalDistillLoss, TwoDMSELoss
+from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, RelationalDistillLoss
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, seed_draws, total
 from tests.support.quick import quick
@@ -59,19 +59,30 @@ WRAPPED: dict[str, tuple[Callable[[SentenceTransformer], nn.Module], int, Tensor
 }
 
 
-@pytest.mark.parametrize("name", WRAPPED)
-def test_the_full_size_alone_is_the_wrapped_loss(tiny: SentenceTransformer, name: str) -> None:
+def assert_equal_losses(model: SentenceTransformer, parts: dict[str, Tensor], expected: Tensor) -> None:
+    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "mini_batch_size"),
+    quick(
+        [(name, size) for name in WRAPPED for size in (None, 2)],
+        *((name, None) for name in WRAPPED),
+        *((name, 2) for name in ("CoSENT", "EmbedDistill", "GlobalOrthogonalRegularization")),
+    ),
+)
+def test_the_full_size_alone_is_the_wrapped_loss(tiny: SentenceTransformer, name: str, mini_batch_size: int | None) -> None:
     make, columns, labels = WRAPPED[name]
     model = exact(tiny)
-    parts = MultiSizeLoss(model, make(model), [Size(4, 32)])(batch(model, columns), labels)
-    expected = make(model)(batch(model, columns), labels)
-    expected = (
-        {f"task_{key}": value for key, value in expected.items()} if isinstance(expected, dict) else {"task": expected}
+    loss = MultiSizeLoss(model, make(model), [Size(4, 32)], mini_batch_size=mini_batch_size)
+    parts = loss(batch(model, columns), labels)
+    values = make(model)(batch(model, columns), labels)
+    expected = {f"task_{key}": value for key, value in values.items()} if isinstance(values, dict) else {"task": values}
+    assert {key: part.item() for key, part in parts.items()} == pytest.approx(
+        {key: value.item() for key, value in expected.items()}, abs=TOLERANCE
     )
-    assert parts.keys() == expected.keys()
-    for key, value in expected.items():
-        assert parts[key].item() == pytest.approx(value.item(), abs=TOLERANCE)
-    assert_gradients_close(gradients(model, total(parts)), gradients(model, total(expected)), TOLERANCE)
+    assert_equal_losses(model, parts, total(expected))
 
 
 def test_prefixes_of_the_last_layer_are_matryoshka_loss(tiny: SentenceTransformer) -> None:
@@ -81,8 +92,7 @@ def test_prefixes_of_the_last_layer_are_matryoshka_loss(tiny: SentenceTransforme
     ours = MultiSizeLoss(model, wrapped, [Size(4, dim) for dim in dims], size_weights=[3 * weight for weight in weights])
     parts = ours(batch(model, 3))
     expected = st.MatryoshkaLoss(model, st.MultipleNegativesRankingLoss(model), dims, weights)(batch(model, 3), None)
-    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
-    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
+    assert_equal_losses(model, parts, expected)
 
 
 def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
@@ -101,67 +111,29 @@ def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
     weights = [4 * share, 4 * share, 4 * share, 4.0]
     sizes = [Size(num_layers, 32) for num_layers in range(1, 5)]
     parts = MultiSizeLoss(model, st.MultipleNegativesRankingLoss(model), sizes, size_weights=weights)(batch(model, 3))
-    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
-    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
-
-
-def drawn_by_random(layers: int) -> tuple[int, int]:
-    """Return a seed with which AdaptiveLayerLoss draws a layer above 0, and that layer."""
-    for seed in range(100):
-        random.seed(seed)
-        (index,) = random.sample(range(layers), 1)
-        if index:
-            return seed, index
-    raise AssertionError("no seed found")
+    assert_equal_losses(model, parts, expected)
 
 
 @pytest.mark.parametrize("dims", [[32], [32, 16, 8]])
-def test_one_layer_with_alignment_over_coordinates_is_matryoshka_2d_loss(tiny: SentenceTransformer, dims: list[int]) -> None:
+def test_one_layer_with_alignment_over_coordinates_is_matryoshka_2d_loss(
+    tiny: SentenceTransformer, dims: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Matryoshka2dLoss aligns only the full width, so compare alignment there, and all dims without alignment."""
     model = exact(tiny)
-    seed, layer = drawn_by_random(4)
+    monkeypatch.setattr(random, "sample", lambda layers, count: [2])  # the one layer that AdaptiveLayerLoss draws
     temperature = 0.3 if dims == [32] else 0
-    theirs = st.Matryoshka2dLoss(
-        model,
-        st.MultipleNegativesRankingLoss(model),
-        dims,
-        n_layers_per_step=1,
-        n_dims_per_step=-1,
-        kl_temperature=temperature,
-    )
-    if dims == [32]:
-        theirs = st.AdaptiveLayerLoss(model, st.MultipleNegativesRankingLoss(model), n_layers_per_step=1, kl_temperature=0.3)
-    random.seed(seed)
+    depth = {"n_layers_per_step": 1, "kl_temperature": temperature}
+    task = st.MultipleNegativesRankingLoss(model)
+    flat = {"n_dims_per_step": -1, **depth}
+    theirs = st.AdaptiveLayerLoss(model, task, **depth) if temperature else st.Matryoshka2dLoss(model, task, dims, **flat)
     expected = theirs(batch(model, 3), None)
-    sizes = [Size(num_layers, dim) for num_layers in (layer, 4) for dim in dims]
+    sizes = [Size(num_layers, dim) for num_layers in (2, 4) for dim in dims]
     terms = [KLAlignment(temperature=0.3, over="embedding", teacher="last_layer", reduction="sum")] if temperature else []
     ours = MultiSizeLoss(model, st.MultipleNegativesRankingLoss(model), sizes, terms, size_weights=[len(sizes)] * len(sizes))
-    parts = ours(batch(model, 3))
-    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
-    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
-
-
-@pytest.mark.parametrize("name", ["CoSENT", "EmbedDistill", "GlobalOrthogonalRegularization"])
-def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, name: str) -> None:
-    """With labels of every form and several parts; `test_cached.py` has the recipes, the terms and other mini-batches."""
-    make, columns, labels = WRAPPED[name]
-    model = exact(tiny)
-    torch.manual_seed(1)
-    plain = TwoDMSELoss(model, make(model))(batch(model, columns), labels)
-    torch.manual_seed(1)
-    cached = TwoDMSELoss(model, make(model), mini_batch_size=2)(batch(model, columns), labels)
-    assert list(cached) == list(plain)
-    for key, value in plain.items():
-        assert cached[key].item() == pytest.approx(value.item(), abs=TOLERANCE)
-    assert sum(value.requires_grad for value in cached.values()) == 1
-    assert_gradients_close(gradients(model, total(cached)), gradients(model, total(plain)), TOLERANCE)
+    assert_equal_losses(model, ours(batch(model, 3)), expected)
 
 
 SETTINGS: list[dict[str, int]] = [{}, {"mini_batch_size": 2}]
-
-
-def mnrl(model: SentenceTransformer) -> st.MultipleNegativesRankingLoss:
-    return st.MultipleNegativesRankingLoss(model)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
@@ -187,6 +159,10 @@ def test_leaves_features_of_caller_unchanged(tiny: SentenceTransformer, recipe: 
     assert [list(column) for column in columns] == names
     for column, old in zip(columns, before, strict=True):
         assert all(torch.equal(column[name], value) for name, value in old.items())
+
+
+def mnrl(model: SentenceTransformer) -> st.MultipleNegativesRankingLoss:
+    return st.MultipleNegativesRankingLoss(model)
 
 
 def test_narrow_cut_is_trained_at_its_dim(tiny: SentenceTransformer) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -16,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from tokenizers import normalizers, pre_tokenizers, processors
-from torch import Tensor, nn
+from torch import Tensor
 
-from st_matryoshka2d import Size, align, encode_sizes, sizes_ladder, truncate
+from st_matryoshka2d import Size, align, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
 from st_matryoshka2d.losses.recipes.relational_distill import NoTask
 from tests.support import families, oracles
@@ -129,26 +128,14 @@ def test_task_loss_trains_only_full_size(tiny: SentenceTransformer) -> None:
     assert loss.get_config_dict()["size_weights"] == [0, 0, 0, 4]  # the loss takes the mean
 
 
-def test_trainer_moves_small_sizes_and_keeps_teacher_unsaved(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    def distance(model: SentenceTransformer, reference: Any) -> dict[Size, float]:
-        found = encode_sizes(model, TEXTS, sizes_ladder(model), normalize_embeddings=True)
-        return {size: float(np.abs(part @ part.T - reference).mean()) for size, part in found.items()}
-
-    start = tiny.encode(TEXTS, normalize_embeddings=True)
-    reference = start @ start.T
-    before = distance(tiny, reference)
+def test_training_keeps_teacher_as_it_was_and_unsaved(tiny: SentenceTransformer, tmp_path: Path) -> None:
     loss = RelationalDistillLoss(tiny, temperature=0.2)
     frozen = {name: value.clone() for name, value in loss.terms[0].teacher.state_dict().items()}
-    train(tiny, loss, tmp_path / "run", Dataset.from_dict({"text": TEXTS * 4}), max_steps=40, learning_rate=3e-3)
-    after = distance(tiny, reference)
-    assert all(after[size] < before[size] for size in list(before)[:-1]), (before, after)
+    train(tiny, loss, tmp_path / "run", Dataset.from_dict({"text": TEXTS * 4}), max_steps=2)
     assert all(torch.equal(value, frozen[name]) for name, value in loss.terms[0].teacher.state_dict().items())
+    assert not torch.equal(tiny.state_dict()[name := next(iter(frozen))], frozen[name])
     tiny.save_pretrained(str(tmp_path / "model"))
-    assert not [path for path in (tmp_path / "model").rglob("*.safetensors") if path.name != "model.safetensors"]
-    again = SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    assert np.array_equal(
-        truncate(again, num_layers=2, dim=8).encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS)
-    )
+    assert [path.name for path in (tmp_path / "model").rglob("*.safetensors")] == ["model.safetensors"]
 
 
 PROMPT = "the old bird "
@@ -191,10 +178,7 @@ OTHERWISE: dict[str, tuple[Callable[[SentenceTransformer], None], str]] = {
     "letters": (set_backend("pre_tokenizer", pre_tokenizers.Split("", "isolated")), "another tokenizer"),
     "no special tokens": (set_backend("post_processor", NO_SPECIAL_TOKENS), "another tokenizer"),
     "other ids": (backwards, "another tokenizer"),
-    "longer texts": (
-        lambda teacher: setattr(teacher, "max_seq_length", 60),
-        r"another max_seq_length \(60, not 48\)",
-    ),
+    "longer texts": (lambda teacher: setattr(teacher, "max_seq_length", 60), r"another max_seq_length \(60, not 48\)"),
     "padding on the left": (set_tokenizer("padding_side", "left"), "another padding or truncation"),
     "another padding token": (set_tokenizer("pad_token", "[MASK]"), "another padding or truncation"),
     "truncation on the left": (set_tokenizer("truncation_side", "left"), "another padding or truncation"),
@@ -268,9 +252,7 @@ def test_teacher_in_training_mode_is_frozen_and_without_dropout(tiny: SentenceTr
     teacher = teacher_of(tmp_path)
     labels = teacher.encode(TEXTS, convert_to_tensor=True)
     expected = RelationalDistillLoss(tiny, "labels")(batch(tiny, 1), labels)["distill"].item()
-    for module in teacher.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.5
+    families.set_dropout(teacher, 0.5)
     loss = RelationalDistillLoss(tiny, teacher).train()
     teacher.train()
     parts = loss(batch(tiny, 1))

@@ -1,4 +1,4 @@
-"""In evaluation a loss draws nothing: the same number for the same weights, and the same training as without."""
+"""The sizes that a step trains, given or drawn. An evaluation draws nothing: it has the mean of all draws."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from st_matryoshka2d.losses import (
     SIA,
     FixedSizes,
     KLAlignment,
+    MIPICLoss,
     MultiSizeLoss,
     PCACompression,
     RelationalDistill,
+    RelationalDistillLoss,
     SizeSampler,
+    StarbucksLoss,
     Term,
-    TwoDMSELoss,
     UniformSizes,
 )
 from tests.support import oracles
@@ -74,29 +76,6 @@ def set_to_evaluate(model: SentenceTransformer, how: str) -> torch.autograd.grad
     return torch.set_grad_enabled(how == "evaluation mode")
 
 
-@pytest.mark.parametrize(("how", "weights"), [("evaluation mode", (1, 1, 1, 1, 1)), ("no gradients", (0.5, 2, 0.1, 3, 0.7))])
-def test_2dmse_evaluates_mean_over_every_layer_and_dim(
-    tiny: SentenceTransformer, weights: tuple[float, ...], how: str
-) -> None:
-    model = exact(tiny)
-    cached = 2 if how == "no gradients" else None
-    task = MultipleNegativesRankingLoss(model)
-    loss = TwoDMSELoss(model, task, weights=weights, mini_batch_size=cached)
-    by_layer = physical_columns(model, 3)
-    divergence = partial(oracles.kl_over_scores, temperature=0.3)
-    steps = [
-        # one step for each draw
-        oracles.two_dmse(by_layer, n, d, oracles.mnrl, divergence, weights)
-        for n in (1, 2, 3)
-        for d in DIMS
-    ]
-    with set_to_evaluate(model, how):
-        parts = loss(batch(model, 3))
-    assert list(parts) == ["task", "kl"]
-    for name, values in zip(parts, zip(*steps, strict=True), strict=True):
-        assert parts[name].item() == pytest.approx(torch.stack(values).mean().item(), abs=1e-6), name
-
-
 class Told(SizeSampler):
     """A sampler that draws what it is told to."""
 
@@ -118,9 +97,10 @@ TERMS: dict[str, Callable[[], list[Term]]] = {
 }
 
 
+@pytest.mark.parametrize("how", ["evaluation mode", "no gradients"])
 @pytest.mark.parametrize("terms", TERMS)
-def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: str) -> None:
-    """A loop of training steps, one for each draw, has this mean."""
+def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: str, how: str) -> None:
+    """A loop of training steps, one for each draw, has this mean; `test_equations.py` has the steps of 2DMSE."""
     model = exact(tiny)
     torch.manual_seed(2)
     loss = with_sampler(uniform(), TERMS[terms], model).double()
@@ -135,7 +115,9 @@ def test_terms_evaluate_mean_over_every_draw(tiny: SentenceTransformer, terms: s
             told.told = dict(zip([Size(4, 32), Size(n, 32), Size(4, d), Size(n, d)], (0.5, 2, 0.1, 3), strict=True))
             steps.append(loss(batch(model, 2)))
     loss.sampler = sampler
-    found = loss.eval()(batch(model, 2))
+    loss.mini_batch_size = 2 if how == "no gradients" else None
+    with set_to_evaluate(model, how):
+        found = loss(batch(model, 2))
     assert list(found) == list(steps[0])
     for name, part in found.items():
         mean = torch.stack([step[name].detach() for step in steps]).mean()
@@ -197,3 +179,44 @@ def test_trainer_ends_with_same_weights_with_and_without_evaluation(
         assert len(logged) == 7
         assert all({"eval_" + name for name in by_step.loss(batch(tiny, 2))} <= entry.keys() for entry in logged)
         assert {by_step.evaluate()["eval_loss"] for _ in range(2)} == {logged[-1]["eval_loss"]}
+
+
+AS_TEXT = ["2L-8d", "4L-32d"]
+AS_SIZES = [Size(2, 8), Size(4, 32)]
+TAKERS: dict[str, Callable[[SentenceTransformer, MultipleNegativesRankingLoss, list[Size | str]], MultiSizeLoss]] = {
+    "MultiSizeLoss": lambda model, task, sizes: MultiSizeLoss(model, task, sizes),
+    "FixedSizes": lambda model, task, sizes: MultiSizeLoss(model, task, FixedSizes(sizes, sizes[-1])),
+    "UniformSizes": lambda model, task, sizes: MultiSizeLoss(model, task, UniformSizes(sizes[-1], [8])),
+    "PIC": lambda model, task, sizes: MultiSizeLoss(model, task, sizes, [PIC(sizes)]),
+    "StarbucksLoss": lambda model, task, sizes: StarbucksLoss(model, task, sizes),
+    "RelationalDistillLoss": lambda model, task, sizes: RelationalDistillLoss(model, sizes=sizes, loss=task),
+    "MIPICLoss": lambda model, task, sizes: MIPICLoss(model, task, [2, 4], sizes, [8, 32], [0.5]),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str) -> None:
+    made = [TAKERS[taker](tiny, MultipleNegativesRankingLoss(tiny), [*sizes]) for sizes in (AS_SIZES, AS_TEXT)]
+    assert made[0].get_config_dict() == made[1].get_config_dict()
+    assert made[0].sampler.candidates == made[1].sampler.candidates
+
+
+def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -> None:
+    torch.manual_seed(0)
+    sampler = UniformSizes(Size(4, 32), [8, 16])
+    draws = [list(sampler.draw()) for _ in range(300)]
+    assert all(full == Size(4, 32) for full, *_ in draws)
+    drawn = [small for *_, small in draws]
+    counts = {size: drawn.count(size) for size in set(drawn)}
+    assert set(counts) == {Size(n, d) for n in (1, 2, 3) for d in (8, 16)}
+    assert all(25 <= count <= 80 for count in counts.values()), counts
+    assert {size for draw in draws for size in draw} <= set(sampler.candidates)
+
+
+def test_draws_follow_the_seed_and_nothing_else_that_is_random() -> None:
+    drawn = []
+    for others in (0, 3):
+        torch.manual_seed(0)
+        sampler = UniformSizes(Size(12, 768), [8, 16, 32])
+        drawn.append([(torch.rand(others), sampler.draw())[1] for _ in range(5)])
+    assert drawn[0] == drawn[1]

@@ -12,31 +12,26 @@ from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dropout
-from torch import Tensor, nn
+from torch import nn
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, StarbucksLoss
 from tests.support import families
-from tests.support.families import TEXTS
-from tests.support.losses import assert_gradients_close, gradients, seed_draws, total
+from tests.support.families import TEXTS, cut_by_hand
+from tests.support.losses import SumOfSquares, assert_gradients_close, gradients
 from tests.support.quick import quick
-from tests.support.training import OLD, RECIPES, Watch, cut_by_hand, train
+from tests.support.training import OLD, RECIPES, Watch, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own", "ignore:.* does not train the full size")
 
 Modules = list[nn.Module]
 
 
-def modules(family: str, folder: Path, seed: int = 0, **settings: Any) -> Modules:
+def modules(family: str, folder: Path) -> Modules:
     """Build a new Transformer and a pooling, without dropout."""
-    config = families.CONFIGS[family]()
-    for name, value in settings.items():
-        setattr(config, name, value)
-    made = families.pipeline(config, folder / f"{family}-{seed}", pooling="mean", dense=None, normalize=False)
-    for module in made.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return list(made.children())
+    model = families.pipeline(families.CONFIGS[family](), folder / family, pooling="mean", dense=None, normalize=False)
+    families.set_dropout(model, 0.0)
+    return list(model.children())
 
 
 def routed(query: Modules, document: Modules, *after: nn.Module) -> SentenceTransformer:
@@ -75,12 +70,14 @@ def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("size", [Size(1, 4), Size(3, 20), Size(4, 32)], ids=str)
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.filterwarnings("ignore:.* does not train the full size")
-def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_path: Path) -> None:
+def test_each_size_trains_embeddings_of_cut_routes(
+    name: str, mini_batch_size: int | None, size: Size, tmp_path: Path
+) -> None:
     model = MODELS[name](tmp_path, Normalize()).double().train()
     task = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)
-    found = MultiSizeLoss(model, task, [size])(columns(model, 3))["task"]
+    found = MultiSizeLoss(model, task, [size], mini_batch_size=mini_batch_size)(columns(model, 3))["task"]
     with cut_by_hand(model, size.num_layers):
         cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model, 3)]
     expected = task.compute_loss_from_embeddings(cut, None)
@@ -92,30 +89,6 @@ def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_pa
         assert reached >= {str(layer) for layer in range(size.num_layers)}, f"{route}: {reached}"
 
 
-@pytest.mark.parametrize("recipe", quick(RECIPES, "MIPIC"))
-@pytest.mark.parametrize("name", MODELS)
-def test_gradient_caching_changes_nothing(recipe: str, name: str, tmp_path: Path) -> None:
-    model = MODELS[name](tmp_path, Normalize()).double().train()
-    plain = RECIPES[recipe](model).double()
-    parameters = plain.state_dict()
-    cached = RECIPES[recipe](model, mini_batch_size=2).double()
-    cached.load_state_dict(parameters)
-    found = []
-    for loss in (plain, cached):
-        seed_draws(loss, 2)
-        parts = loss(columns(model, 3))
-        found.append(({key: value.item() for key, value in parts.items()}, gradients(loss, total(parts))))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
-    assert_gradients_close(found[0][1], found[1][1], 1e-6)
-
-
-class Squares(nn.Module):
-    """A wrapped loss that depends on the lengths of embeddings."""
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        return sum((column.square().sum() for column in embeddings), start=torch.zeros(()))
-
-
 def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
     routes = {"query": modules("bert", folder), "document": modules("modernbert", folder)}
     for name in normalized:
@@ -124,20 +97,18 @@ def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "normalized"),
-    [
-        (StarbucksLoss, {"query"}),
-        (EspressoLoss, {"query", "document"}),
-        (MIPICLoss, set()),
-    ],
+    ("recipe", "normalized"), [(StarbucksLoss, {"query"}), (EspressoLoss, {"query", "document"}), (MIPICLoss, set())]
 )
-def test_wrapped_loss_reads_route_outputs(recipe: Any, normalized: set[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+def test_wrapped_loss_reads_route_outputs(
+    recipe: Any, normalized: set[str], mini_batch_size: int | None, tmp_path: Path
+) -> None:
     """With terms that read unnormalized embeddings and with others."""
     model = ending(tmp_path, normalized)
-    loss = recipe(model, Squares())
+    loss = recipe(model, SumOfSquares(), mini_batch_size=mini_batch_size)
     expected = 0.0
     for size, weight in loss.sampler.draw().items():
         with cut_by_hand(model, size.num_layers):
             cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model)]
-        expected += weight * Squares().compute_loss_from_embeddings(cut, None).item()
+        expected += weight * SumOfSquares().compute_loss_from_embeddings(cut, None).item()
     assert loss(columns(model))[loss.task_name].item() == pytest.approx(expected, rel=1e-4)

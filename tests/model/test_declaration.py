@@ -13,24 +13,13 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from st_matryoshka2d.model.agreement_table import agreement_table, agreement_text
 from transformers import BertConfig
 
-from st_matryoshka2d import (
-    DataWarning,
-    Size,
-    align,
-    benchmark_latency,
-    encode_sizes,
-    evaluate,
-    load,
-    sts_task,
-    truncate,
-)
-from st_matryoshka2d.aligning.agreement import agreement_table, agreement_text
+from st_matryoshka2d import DataWarning, Size, align, benchmark_latency, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_revision
-from st_matryoshka2d.model.untrained import nearest
 from tests.support import families
 from tests.support.declared import declare, declare_training
 from tests.support.losses import batch
@@ -113,6 +102,7 @@ def test_losses_add_their_sizes_in_turn(tiny: SentenceTransformer) -> None:
 def test_plain_sentence_transformers_reads_it(starbucks: Path) -> None:
     config = SentenceTransformer(str(starbucks), device="cpu").config
     assert type(config) is BertConfig
+    assert (config.is_matryoshka, config.matryoshka_dimensions) == (True, [4, 8, 16, 32])
     assert config.matryoshka_sizes == ["1L-4d", "2L-8d", "3L-16d", "4L-8d", "4L-16d", "4L-32d"]
     assert config.matryoshka_loss == "StarbucksLoss(MultipleNegativesRankingLoss)"
 
@@ -164,10 +154,7 @@ def test_a_cut_keeps_its_sizes_without_a_warning(
     cut(starbucks, **size).save_pretrained(str(tmp_path))
     assert not [warning for warning in recwarn if "trained" in str(warning.message)]
     saved = json.loads((tmp_path / "config.json").read_text())
-    assert (saved["matryoshka_sizes"], saved["matryoshka_loss"]) == (
-        kept,
-        "StarbucksLoss(MultipleNegativesRankingLoss)",
-    )
+    assert (saved["matryoshka_sizes"], saved["matryoshka_loss"]) == (kept, "StarbucksLoss(MultipleNegativesRankingLoss)")
     assert saved["matryoshka_cut"] == {"of": "4L-32d", "model": None, "size": of}
 
 
@@ -245,17 +232,6 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
         aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS])
         truncate(aligned, num_layers=2)
         truncate(aligned, "3L-8d")
-
-
-def test_nearest_size_is_by_layers_then_dims() -> None:
-    trained = [Size(2, 64), Size(4, 8), Size(4, 64), Size(4, 256), Size(8, 8), Size(8, 100)]
-    for size, expected in {
-        Size(5, 90): [Size(4, 64), Size(8, 100)],
-        Size(4, 100): [Size(4, 64), Size(4, 256)],
-        Size(1, 1): [Size(2, 64)],
-        Size(9, 1): [Size(8, 8)],
-    }.items():
-        assert nearest(size, trained) == expected
 
 
 def test_agreement_is_read_as_it_was_declared(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -145,11 +145,7 @@ def test_a_folder_read_in_another_process(tiny: SentenceTransformer, tmp_path: P
         "model = SentenceTransformer(sys.argv[1], device='cpu'); print(model_name(model), model_revision(model))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "one")],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
+        [sys.executable, "-c", program, str(tmp_path / "one")], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert run.stdout.split() == ["local/one", model_revision(tiny)]
 

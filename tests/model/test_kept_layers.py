@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 from transformers import BertConfig
 
@@ -32,9 +31,9 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, kept_layers, smallest_depth_with
 from tests.support import families
 from tests.support.declared import declare_layers, declare_training
+from tests.support.families import cut_by_hand
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, readouts, tasks, turned
 from tests.support.quick import quick
-from tests.support.training import cut_by_hand, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
@@ -95,14 +94,6 @@ def test_grid_of_chosen_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
     assert "layers=" not in str(plain)
     with pytest.raises(ValueError, match="'ends'"):
         GridResult.merge([loaded, plain])
-
-
-def test_an_aligned_model_keeps_the_layers_of_its_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, layers="ends")
-    aligned.save_pretrained(str(tmp_path))
-    for cut in (partial(truncate, aligned), partial(load, tmp_path)):
-        same = cut(num_layers=2, layers="ends")
-        assert np.array_equal(same.encode(OTHERS), truncate(aligned, num_layers=2).encode(OTHERS))
 
 
 def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> None:
@@ -173,7 +164,7 @@ def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> 
             hook.remove()
 
 
-@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit"))
+@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit", "router"))
 def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = turned(align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends"))
     aligned.save_pretrained(str(tmp_path / "whole"))
@@ -218,6 +209,9 @@ def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
             given = {"num_layers": size.num_layers} if way is aligned else {}
             scale = np.abs(found).max()
             np.testing.assert_allclose(way.encode(OTHERS, **given), found, atol=5e-6 * scale)
+    aligned[0].num_layers = 2
+    two = by_size[Size(2, 32)]
+    np.testing.assert_allclose(aligned.encode(OTHERS), two, atol=5e-6 * np.abs(two).max(), err_msg="by default")
 
 
 def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -225,34 +219,14 @@ def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
     assert not hasattr(tiny.config, "matryoshka_layers")
     assert aligned.config.matryoshka_layers == {str(depth): layers for depth, layers in FOUR.items()}
     aligned.save_pretrained(str(tmp_path / "aligned"))
-    for cut in (truncate(aligned, num_layers=3), load(tmp_path / "aligned", num_layers=3)):
+    ways = (partial(truncate, aligned), partial(load, tmp_path / "aligned"))
+    for cut in (way(num_layers=3, **told) for way in ways for told in ({}, {"layers": "ends"})):
         assert cut.config.matryoshka_cut["layers"] == [1, 2, 4]
         assert not hasattr(cut.config, "matryoshka_layers")
     with pytest.warns(UserWarning, match="was cut from an aligned one"):
         again = truncate(truncate(aligned, num_layers=3), num_layers=2)
     assert again.config.matryoshka_cut["layers"] == [1, 2], "the first two of the three"
     assert "layers" not in truncate(aligned, dim=8).config.matryoshka_cut
-
-
-def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, TEXTS, layers="ends")
-    again = align(aligned, TEXTS)
-    assert again.config.matryoshka_layers == aligned.config.matryoshka_layers
-    np.testing.assert_allclose(truncate(again, num_layers=2).encode(OTHERS), by_hand(again, 2), atol=2e-6)
-    first = align(aligned, TEXTS, layers="first")
-    assert not hasattr(first.config, "matryoshka_layers")
-    assert hasattr(aligned.config, "matryoshka_layers")
-
-
-def test_checkpoint_resumes_with_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, layers="ends")
-    before = truncate(aligned, num_layers=2).encode(OTHERS)
-    loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
-    saving: dict[str, Any] = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
-    train(aligned, loss, tmp_path / "run", bf16=True, use_cpu=True, **saving)
-    after = truncate(aligned, num_layers=2).encode(OTHERS)
-    assert np.abs(after - before).max() > 1e-3
-    np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", num_layers=2).encode(OTHERS), after, atol=1e-6)
 
 
 def test_half_precision_in_training_is_that_of_the_pass(tiny: SentenceTransformer) -> None:

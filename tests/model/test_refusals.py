@@ -79,10 +79,7 @@ def with_network(change: Callable[[Any], Any]) -> Callable[[SentenceTransformer]
 
 
 WRONG: dict[str, tuple[Callable[[SentenceTransformer], Any], str]] = {
-    "of another backend": (
-        with_network(lambda network: OVModelForFeatureExtraction(network.config)),
-        r"got OVModelForFeat.*backend='torch'",
-    ),
+    "of another backend": (with_network(lambda it: OVModelForFeatureExtraction(it.config)), "OVModelForFeat.*'torch'"),
     "compiled": (compiled, r"^SentenceTransformer is .*`model.compile\(\)`"),
     "with a compiled module": (
         lambda model: SentenceTransformer(modules=[compiled(model[0]), model[1]], device="cpu"),
@@ -98,8 +95,7 @@ WRONG: dict[str, tuple[Callable[[SentenceTransformer], Any], str]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "verb"),
-    [(kind, verb) for kind in WRONG for verb in (VERBS if kind == "of another backend" else FIRST)],
+    ("kind", "verb"), [(kind, verb) for kind in WRONG for verb in (VERBS if kind == "of another backend" else FIRST)]
 )
 def test_a_model_that_is_not_a_plain_network_is_refused(kind: str, verb: str, tiny: SentenceTransformer) -> None:
     make, told = WRONG[kind]
@@ -193,11 +189,7 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda given: align(given.tiny, TEXTS, layers={2: [4, 1]}), ValueError, r"got \[4, 1\]"),
     (lambda given: align(given.tiny, TEXTS, layers={2: [1, 1]}), ValueError, r"got \[1, 1\]"),
     (lambda given: truncate(given.ends, num_layers=2, layers="first"), ValueError, r"\[1, 4\], .* not \[1, 2\]"),
-    (
-        lambda given: evaluate(given.ends, tasks=[], num_layers=3, layers={3: [2, 3, 4]}),
-        ValueError,
-        r"\[1, 2, 4\], .* not \[2, 3, 4\]",
-    ),
+    (lambda given: evaluate(given.ends, [], num_layers=3, layers={3: [2, 3, 4]}), ValueError, r"\[1, 2, 4\].*\[2, 3, 4\]"),
     *(
         (lambda given, entry=entry: cut_config(declared(entry), 2), ValueError, "`matryoshka_layers`.* 2 layers")
         for entry in ("ends", {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]})

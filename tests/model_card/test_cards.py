@@ -159,7 +159,8 @@ def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
         'load("you/trained", num_layers=2, dim=8)': 1,
         '`SentenceTransformer("you/trained", truncate_dim=16)`': 1,
         "not normalised again": 1,
-        "@misc{zhuang2024starbucks": 1,  # added by sentence-transformers
+        "@misc{zhuang2024starbucks": 1,  # added by sentence-transformers, like the loss's settings
+        '"kl_weight": 1.0': 1,
     }.items():
         assert card.count(words) == times, words
     begin, end = card.index("<!-- trained sizes: begin"), card.index("## Training Details")

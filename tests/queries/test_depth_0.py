@@ -133,13 +133,6 @@ def test_latency(fitted: SentenceTransformer) -> None:
     assert times["parameters"][0] == token_table(fitted).embedding.weight.numel()  # type: ignore[union-attr]
 
 
-def test_other_depths_are_as_without_a_table(fitted: SentenceTransformer) -> None:
-    model = SentenceTransformer(modules=[*list(fitted.children())[:2], Normalize()], device="cpu")
-    del model.config.matryoshka_readouts
-    for size in ("2L-8d", "4L-16d"):
-        np.testing.assert_allclose(truncate(fitted, size).encode(OTHERS), truncate(model, size).encode(OTHERS), atol=1e-6)
-
-
 def test_folder_is_loaded_and_read(fitted: SentenceTransformer, tmp_path: Path) -> None:
     fitted.prompts = {"query": "a red house ", "document": ""}
     fitted.similarity_fn_name = "dot"

@@ -215,7 +215,7 @@ def test_search_by_a_real_table(shared: Path, minilm: SentenceTransformer) -> No
 DOCUMENTS = [f"{text} {word}" for text in families.TEXTS for word in families.WORDS]
 
 
-@pytest.mark.parametrize("family", [*families.CONFIGS, *families.UNNAMED])
+@pytest.mark.parametrize("family", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "qwen3", "gpt2"))
 def test_a_table_finds_the_documents_of_a_family(family: str, tmp_path: Path) -> None:
     model = families.pipeline({**families.CONFIGS, **families.UNNAMED}[family](), tmp_path)
     fitted = fit_queries(model, DOCUMENTS)

@@ -13,8 +13,7 @@ from peft import LoraConfig, PeftConfig
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
-from tests.support.families import TEXTS
-from tests.support.training import cut_by_hand
+from tests.support.families import TEXTS, cut_by_hand
 
 RANK, ALPHA = 2, 6
 LORA = {"r": RANK, "lora_alpha": ALPHA, "target_modules": ["query", "value", "dense"]}

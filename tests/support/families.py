@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -12,30 +13,8 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "sat",
-    "ran",
-    "flew",
-    "on",
-    "under",
-    "over",
-    "mat",
-    "road",
-    "house",
-    "tree",
-    "river",
-    "quickly",
-    "slowly",
-    "red",
-    "blue",
-    "old",
-    "new",
-]
+SENTENCE = "the a cat dog bird sat ran flew on under over mat road house tree river quickly slowly red blue old new"
+WORDS = SENTENCE.split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
 TEXTS = [
@@ -146,6 +125,9 @@ REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
 }
 
 
+BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
+
+
 def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
     """Build a random model, norms included, so that a missing norm changes the output."""
     torch.manual_seed(seed)
@@ -156,6 +138,29 @@ def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
             if parameter.ndim == 1 and name.endswith("weight"):
                 parameter.uniform_(0.5, 1.5)
     return model.eval()
+
+
+def set_dropout(model: torch.nn.Module, share: float) -> None:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
+
+
+@contextmanager
+def cut_by_hand(model: SentenceTransformer, num_layers: int, kept: Sequence[int] | None = None) -> Iterator[None]:
+    """Keep the first blocks of a model, or others, counted from 0, within this context; in all routes, with adapters."""
+    taken: list[tuple[torch.nn.Module, str, torch.nn.ModuleList]] = []
+    try:
+        for transformer in {module for module in model.modules() if isinstance(module, Transformer)}:
+            *path, name = BLOCKS[transformer.model.config.model_type].split(".")
+            parent = transformer.model.get_submodule(".".join(path))
+            blocks = getattr(parent, name)
+            taken.append((parent, name, blocks))
+            setattr(parent, name, torch.nn.ModuleList(blocks[place] for place in kept or range(num_layers)))
+        yield
+    finally:
+        for parent, name, blocks in taken:
+            setattr(parent, name, blocks)
 
 
 def tokenizer(vocabulary: dict[str, int] = VOCABULARY) -> hf.PreTrainedTokenizerFast:

@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+?)(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
 
@@ -203,3 +207,21 @@ def in_old_layout(folder: Path) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
     (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def change(file: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change the tensors of a safetensors file."""
+    tensors = load_file(file)
+    how(tensors)
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, file, {"format": "pt"})
+
+
+def configure(folder: Path, file: str = "config.json", **entries: Any) -> None:
+    """Change entries of a folder's config."""
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | entries))
+
+
+def in_shards(folder: Path) -> None:
+    """Divide the weights of a folder into small files."""
+    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()

@@ -8,14 +8,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from tests.support.families import TEXTS
+from tests.support.families import TEXTS, cut_by_hand
 from tests.support.oracles import Columns
 
-BATCHES = {
-    1: [TEXTS],
-    2: [TEXTS, TEXTS[::-1]],
-    3: [TEXTS, TEXTS[1:] + TEXTS[:1], [f"old {text}" for text in TEXTS]],
-}
+BATCHES = {1: [TEXTS], 2: [TEXTS, TEXTS[::-1]], 3: [TEXTS, TEXTS[1:] + TEXTS[:1], [f"old {text}" for text in TEXTS]]}
 
 
 def batch(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:
@@ -31,22 +27,21 @@ def seed_draws(loss: Any, number: int) -> None:
 
 
 def physical_columns(model: SentenceTransformer, columns: int) -> Columns:
-    """Return embeddings of every layer, each from a separate forward pass through the blocks, with gradients."""
-    bert, pooling = model[0].model, model[1]
+    """Return embeddings of every layer, each from a separate forward pass through a physically cut model, with gradients."""
     by_layer: Columns = {}
-    for num_layers in range(1, len(bert.encoder.layer) + 1):
-        by_layer[num_layers] = []
-        for features in batch(model, columns):
-            mask = features["attention_mask"]
-            hidden = bert.embeddings(input_ids=features["input_ids"])
-            for block in bert.encoder.layer[:num_layers]:
-                hidden = block(
-                    hidden, attention_mask=(1 - mask[:, None, None, :]).to(hidden.dtype) * torch.finfo(hidden.dtype).min
-                )
-                hidden = hidden[0] if isinstance(hidden, tuple) else hidden
-            pooled = pooling({"token_embeddings": hidden, "attention_mask": mask})
-            by_layer[num_layers].append(pooled["sentence_embedding"])
+    for num_layers in range(1, model.config.num_hidden_layers + 1):
+        with cut_by_hand(model, num_layers):
+            by_layer[num_layers] = [
+                model[1](model[0](dict(features)))["sentence_embedding"] for features in batch(model, columns)
+            ]
     return by_layer
+
+
+class SumOfSquares(nn.Module):
+    """A wrapped loss for any number of text columns, without a similarity function; it depends on lengths."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        return torch.stack([column.square().sum() for column in embeddings]).sum()
 
 
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
-from st_matryoshka2d import (
-    Size,
-    TruncatedTransformer,
-)
+from st_matryoshka2d import Size, TruncatedTransformer
 from st_matryoshka2d.model.readout import Readout
 from tests.support import families
 

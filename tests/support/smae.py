@@ -177,11 +177,7 @@ def trainer(
     return kind(
         model=model,
         args=hf.TrainingArguments(
-            output_dir=str(folder),
-            use_cpu=True,
-            report_to="none",
-            disable_tqdm=True,
-            **{"save_strategy": "no"} | arguments,
+            output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **{"save_strategy": "no"} | arguments
         ),
         train_dataset=dataset,
         data_collator=SMAEDataCollator(tokenizer(), seed=seed),

@@ -108,10 +108,7 @@ def unigram() -> PreTrainedTokenizerFast:
 def end_of_word() -> PreTrainedTokenizerFast:
     """A BPE tokenizer like HerBERT's, which marks the end of words."""
     trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        special_tokens=[*_special("xlm").values()],
-        end_of_word_suffix="</w>",
-        show_progress=False,
+        vocab_size=700, special_tokens=[*_special("xlm").values()], end_of_word_suffix="</w>", show_progress=False
     )
     return _trained(
         models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"),

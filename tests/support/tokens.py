@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
@@ -15,12 +15,12 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import Tensor, nn
 
 from tests.support import families, oracles
-from tests.support.families import WORDS
+from tests.support.families import WORDS, cut_by_hand
+from tests.support.losses import SumOfSquares, gradients, total
 
 # Layer -> text column -> (token states, mask).
 Tokens = dict[int, list[tuple[Tensor, Tensor]]]
 
-BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
 # With CLS and SEP 15, 4, 45, 3 and 25 tokens: 0.6 of 45 and of 25 is an integer, but not in single
 # precision.
 LENGTHS = [13, 2, 43, 1, 23]
@@ -45,13 +45,6 @@ def by_hand(rows: list[list[int]]) -> dict[str, Tensor]:
         "input_ids": torch.tensor([row + [0] * (width - len(row)) for row in rows]),
         "attention_mask": torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]),
     }
-
-
-class SumOfSquares(nn.Module):
-    """A wrapped loss for one text column."""
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        return embeddings[0].square().sum()
 
 
 @dataclass
@@ -85,9 +78,7 @@ class Case:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+        families.set_dropout(model, 0.0)
         return model.train()
 
 
@@ -111,19 +102,12 @@ HALVES = {
 
 def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> Tokens:
     """Return token states of every layer, each from a separate forward pass through a physically cut model."""
-    family = model[0].model
-    *path, name = BLOCKS[family.config.model_type].split(".")
-    parent = operator.attrgetter(".".join(path))(family) if path else family
-    blocks = getattr(parent, name)
-    found: Tokens = {}
-    try:
-        for num_layers in range(1, len(blocks) + 1):
-            setattr(parent, name, nn.ModuleList(blocks[:num_layers]))
+    states: Tokens = {}
+    for num_layers in range(1, model.config.num_hidden_layers + 1):
+        with cut_by_hand(model, num_layers):
             outputs = [model[0](dict(column)) for column in batch]
-            found[num_layers] = [(out["token_embeddings"], out["attention_mask"]) for out in outputs]
-    finally:
-        setattr(parent, name, blocks)
-    return found
+        states[num_layers] = [(out["token_embeddings"], out["attention_mask"]) for out in outputs]
+    return states
 
 
 def embeddings(model: SentenceTransformer, tokens: Tokens, normalize: bool) -> dict[int, list[Tensor]]:
@@ -137,3 +121,26 @@ def embeddings(model: SentenceTransformer, tokens: Tokens, normalize: bool) -> d
                 out = out if isinstance(module, Normalize) and not normalize else module(out)
             by_layer[num_layers].append(out["sentence_embedding"])
     return by_layer
+
+
+def assert_parts_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance: float) -> None:
+    """Compare the values of parts; a part that the oracle does not have must be zero."""
+    assert all(ours[name].item() == 0.0 for name in ours.keys() - theirs.keys()), ours
+    for name, value in theirs.items():
+        assert ours[name].item() == pytest.approx(value.item(), **tolerance), name
+
+
+def assert_not_zero(parts: dict[str, Tensor]) -> None:
+    assert all(part.item() > 1e-3 for part in parts.values()), "a value of zero would prove nothing"
+
+
+def assert_close_in_half_precision(
+    half: str, loss: nn.Module, batch: list[dict[str, Tensor]], wanted: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the gradients, which must be finite."""
+    with HALVES[half].autocast():
+        parts = loss([dict(column) for column in batch], None)
+    assert_parts_close(parts, wanted, rel=5e-2)
+    found = gradients(loss, total(parts))
+    assert all(bool(torch.isfinite(gradient).all()) for gradient in found.values())
+    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments, util
 from sentence_transformers.base.evaluation import BaseEvaluator
-from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
-from tests.support.families import TEXTS
-from tests.support.tokens import BLOCKS
+from tests.support.families import TEXTS, cut_by_hand
 
 OLD = [f"old {text}" for text in TEXTS]
 
@@ -55,23 +52,6 @@ def train(
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     return trainer
-
-
-@contextmanager
-def cut_by_hand(model: SentenceTransformer, num_layers: int, kept: Sequence[int] | None = None) -> Iterator[None]:
-    """Keep the first blocks of a model, or others, counted from 0, within this context; in all routes, with adapters."""
-    taken: list[tuple[nn.Module, str, nn.ModuleList]] = []
-    try:
-        for transformer in {module for module in model.modules() if isinstance(module, Transformer)}:
-            *path, name = BLOCKS[transformer.model.config.model_type].split(".")
-            parent = transformer.model.get_submodule(".".join(path))
-            blocks = getattr(parent, name)
-            taken.append((parent, name, blocks))
-            setattr(parent, name, nn.ModuleList(blocks[place] for place in kept or range(num_layers)))
-        yield
-    finally:
-        for parent, name, blocks in taken:
-            setattr(parent, name, blocks)
 
 
 def embedded(model: SentenceTransformer, size: Size, prompt: str | None = None) -> list[Tensor]:

@@ -82,10 +82,7 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
         folder, max_steps=1, learning_rate=0.01, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
     )
     SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=pairs,
-        loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model)),
+        model=model, args=arguments, train_dataset=pairs, loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model))
     ).train()
     model.eval()
     model.push_to_hub(name, token=token)
@@ -95,20 +92,6 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
         "2L-8d": _embeddings(truncate(model, num_layers=2, dim=8)),
         "1L-4d": _embeddings(truncate(model, num_layers=1, dim=4)),
     }
-
-
-def aligned(folder: str, name: str, token: str) -> dict[str, Any]:
-    """Align a tiny model, push it, and return embeddings of it and of cuts."""
-    from st_matryoshka2d import align, truncate
-    from tests.support import families
-    from tests.support.pipelines import turned
-
-    model = families.pipeline(families.CONFIGS["bert"](), Path(folder), pooling="mean", dense=None, normalize=True)
-    made = turned(align(model, [f"the {one} {other}" for one in families.WORDS for other in families.WORDS[:3]]))
-    made.push_to_hub(name, token=token)
-    cuts = {f"{depth}L-8d": truncate(made, num_layers=depth, dim=8) for depth in (1, 2, 3)}
-    cuts["2L-8d"].push_to_hub(f"{name}-cut", token=token)
-    return {"full": _embeddings(made), **{size: _embeddings(cut) for size, cut in cuts.items()}}
 
 
 def passed_on(name: str, to: str, token: str, **kwargs: Any) -> dict[str, Any]:
@@ -143,4 +126,4 @@ def _embeddings(model: Any) -> Any:
 
 
 if __name__ == "__main__":
-    answer_jobs(wait=lambda: None, load=loaded, train=trained, aligned=aligned, passed_on=passed_on, shell=shell)
+    answer_jobs(wait=lambda: None, load=loaded, train=trained, passed_on=passed_on, shell=shell)

@@ -13,17 +13,30 @@ import torch
 from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sklearn.metrics.pairwise import cosine_similarity
-from st_matryoshka2d.model.agreement_table import agreement_text
 
 from st_matryoshka2d import GridResult, Size, align, encode_sizes, evaluate, sizes_ladder, sts_task, truncate
+from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.place import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import families
-from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, equal, normalized, products, readouts, routed, tasks
+from tests.support.pipelines import (
+    KINDS,
+    OTHERS,
+    SIZES,
+    TEXTS,
+    elastic,
+    equal,
+    normalized,
+    products,
+    readouts,
+    routed,
+    tasks,
+)
 from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
@@ -37,19 +50,6 @@ def kind(request: pytest.FixtureRequest, tiny: SentenceTransformer, tmp_path: Pa
 def main_scores(result: GridResult) -> dict[Size, float]:
     rows = result.to_frame().query("is_main")
     return {Size(layers, dim): score for layers, dim, score in rows[["num_layers", "dim", "score"]].itertuples(index=False)}
-
-
-def test_the_full_size_is_turned_and_keeps_its_similarities(kind: SentenceTransformer) -> None:
-    """`model/test_kept_layers.py` has the other sizes."""
-    aligned = align(kind, TEXTS, steps=5)
-    weight = readouts(aligned)[0].linear.weight.detach()
-    assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
-    for task in tasks(kind):
-        before, after = products(kind, task), products(aligned, task)
-        assert np.abs(after - before).max() < 2e-6 * np.abs(before).max()
-        turned = kind.encode(OTHERS, task=task) @ weight.numpy().T
-        np.testing.assert_allclose(aligned.encode(OTHERS, task=task), turned, atol=2e-6 * np.abs(turned).max())
-    assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
 
 
 def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +153,40 @@ def test_improves_small_sizes_of_real_model(minilm: SentenceTransformer, shared:
     gains = {size: 100 * (after[size] - before[size]) for size in sizes}
     assert gains.pop(Size(6, 384)) == pytest.approx(0, abs=0.01)
     assert all(gain > 3 for gain in gains.values()), gains
+
+
+def test_keeps_similarities_at_full_size_and_all_ways_to_a_size_agree(kind: SentenceTransformer) -> None:
+    aligned = align(kind, TEXTS, steps=5)
+    full = Size(4, aligned.get_embedding_dimension() or 0)
+    sizes = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (6, full.dim)]
+    for task in tasks(kind):
+        before, after = products(kind, task), products(aligned, task)
+        assert np.abs(after - before).max() < 2e-6 * np.abs(before).max()
+        turned = kind.encode(OTHERS, task=task) @ readouts(aligned)[0].linear.weight.detach().numpy().T
+        np.testing.assert_allclose(aligned.encode(OTHERS, task=task), turned, atol=2e-6 * np.abs(turned).max())
+        by_size = encode_sizes(aligned, OTHERS, sizes, task=task)
+        for size in sizes:
+            cut = truncate(aligned, num_layers=size.num_layers, dim=size.dim)
+            assert not readouts(cut) or size.num_layers == 4
+            np.testing.assert_allclose(by_size[size], cut.encode(OTHERS, task=task), atol=1e-6)
+    weight = readouts(aligned)[0].linear.weight.detach()
+    assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
+    assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
+    for depth in (1, 2, 3):
+        layers = [module for module in truncate(aligned, num_layers=depth).modules() if type(module) is Dense]
+        assert any(layer.linear is readouts(aligned)[0].at(depth) or equal_linear(layer, aligned, depth) for layer in layers)
+
+
+def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
+    aligned = align(normalized(tiny), TEXTS, steps=5)
+    cuts = {depth: truncate(aligned, num_layers=depth).encode(OTHERS) for depth in (1, 2, 3)}
+    elastic(aligned)
+    for depth, expected in cuts.items():
+        np.testing.assert_allclose(aligned.encode(OTHERS, num_layers=depth), expected, atol=1e-6)
+        np.testing.assert_allclose(truncate(aligned, num_layers=depth).encode(OTHERS), expected, atol=1e-6)
+    aligned[0].num_layers = 2
+    np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
+
+
+def equal_linear(layer: Dense, aligned: SentenceTransformer, depth: int) -> bool:
+    return any(torch.equal(layer.linear.weight, readout.at(depth).weight) for readout in readouts(aligned))

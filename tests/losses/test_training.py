@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from st_matryoshka2d import Size, truncate
-from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, Step, Term
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, Step, Term, TwoDMSELoss
 from tests.support import families
 from tests.support.families import TEXTS
-from tests.support.losses import assert_gradients_close, exact, gradients, seed_draws, total
+from tests.support.losses import assert_gradients_close, batch, exact, gradients, seed_draws, total
 from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, pairs, train
 
@@ -274,3 +274,34 @@ def test_the_second_pass_replays_the_noise_of_each_column(tiny: SentenceTransfor
         found.append((total(parts).item(), gradients(loss, total(parts))))
     assert found[0][0] == pytest.approx(found[1][0], abs=1e-9)
     assert_gradients_close(found[0][1], found[1][1], 1e-9)
+
+
+def test_trained_dims_reach_the_saved_config(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    loss = StarbucksLoss(tiny, mnrl(tiny), sizes=[Size(1, 4), Size(4, 32)])
+    loss.model.eval()
+    loss(batch(tiny, 2))
+    assert not hasattr(tiny.config, "matryoshka_dimensions"), "evaluating trains nothing"
+    train(tiny, loss, tmp_path / "run", max_steps=1)
+    tiny.save_pretrained(str(tmp_path / "model"))
+    again = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert (again.config.is_matryoshka, again.config.matryoshka_dimensions) == (True, [4, 32])
+    assert truncate(again, num_layers=2, dim=8).config.matryoshka_dimensions == [4, 8]
+
+
+def test_settings_and_citation_reach_the_model_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    train(tiny, StarbucksLoss(tiny, mnrl(tiny), kl_weight=0.25), tmp_path / "run", max_steps=1)
+    tiny.save_pretrained(str(tmp_path / "model"))
+    card = (tmp_path / "model" / "README.md").read_text()
+    for expected in ("StarbucksLoss", '"kl_weight": 0.25', '"1L-4d"', '"4L-32d"', "2410.13230"):
+        assert expected in card, expected
+    assert "2402.14776v1" in TwoDMSELoss(tiny, mnrl(tiny)).citation
+
+
+@pytest.mark.parametrize("name", quick(["modernbert", "qwen3", "t5-encoder", "albert"], "albert"))
+def test_other_families_train_embeddings_of_cut(name: str, tmp_path: Path) -> None:
+    """A step on the shallow size alone lowers the loss of the physically cut model; pre-norm families have oracles too."""
+    model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights", pooling="mean", dense=None, normalize=False)
+    size = Size(2, 16)
+    before = ranking_loss(model, size)
+    train(model, MultiSizeLoss(model, mnrl(model), [size]), tmp_path / "run", max_steps=5, learning_rate=1e-3)
+    assert ranking_loss(model, size) < before

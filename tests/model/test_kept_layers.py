@@ -240,3 +240,14 @@ def test_half_precision_in_training_is_that_of_the_pass(tiny: SentenceTransforme
     aligned.forward = lambda *args, **kwargs: torch.autocast("cpu", torch.bfloat16)(forward)(*args, **kwargs)  # type: ignore[method-assign]
     loss([aligned.preprocess(OTHERS)])
     assert seen.count(torch.bfloat16) == 2, seen
+
+
+def test_checkpoint_resumes_with_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    aligned = align(tiny, TEXTS, layers="ends")
+    before = truncate(aligned, num_layers=2).encode(OTHERS)
+    loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
+    saving: dict[str, Any] = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
+    train(aligned, loss, tmp_path / "run", bf16=True, use_cpu=True, **saving)
+    after = truncate(aligned, num_layers=2).encode(OTHERS)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", num_layers=2).encode(OTHERS), after, atol=1e-6)

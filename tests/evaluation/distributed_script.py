@@ -22,7 +22,7 @@ from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.evaluation import launch, search
+from st_matryoshka2d.evaluation import processes, search
 from tests.support import labels
 from tests.support.sts import LocalSTS, quiet, read_along
 from tests.support.task_types import Writer
@@ -42,10 +42,10 @@ def collection(documents: int = DOCUMENTS) -> Any:
     return retrieval_task(corpus, queries, {f"q{i}": {f"d{7 * i % documents}": 1, "d0": 1} for i in range(QUERIES)})
 
 
-class FailsInTheSecond(LocalSTS):
+class FailsInTheFirst(LocalSTS):
     def load_data(self, *args: Any, **kwargs: Any) -> None:
         super().load_data(*args, **kwargs)
-        if RANK == 1:
+        if RANK == 0:
             raise OSError("no such data here")
 
 
@@ -105,7 +105,7 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
     """Evaluate without an existing process group; the second process starts late."""
     begun = folder / "begun"
     if RANK == 0:
-        launch._PATIENCE = 0.5
+        processes._PATIENCE = 0.5
         begun.touch()
     while not begun.exists():
         time.sleep(0.1)
@@ -116,7 +116,8 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
         found["grids"][name], found["counts"][name] = grid(model, case), embedded.texts
     sizes = SIZES[:2] if RANK == 1 else SIZES
     found["errors"] = {
-        "fails": _error(lambda: grid(model, {"tasks": FailsInTheSecond})),
+        "first fails": _error(lambda: grid(model, {"tasks": FailsInTheFirst})),
+        "second fails": _error(lambda: grid(_failing(model), CASES["sts"])),
         "differs": _error(lambda: grid(model, CASES["sts"], sizes=sizes)),
         "other data": _error(lambda: grid(model, {"tasks": _own_pairs})),
         "other weights": _error(lambda: grid(_changed(model), CASES["sts"])),
@@ -131,6 +132,18 @@ def _changed(model: SentenceTransformer) -> SentenceTransformer:
     model = copy.deepcopy(model)
     with torch.no_grad():
         next(model.parameters())[0] += RANK
+    return model
+
+
+def _failing(model: SentenceTransformer) -> SentenceTransformer:
+    """Fail in the second process."""
+    model = copy.deepcopy(model)
+
+    def fail(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        if RANK == 1 and len(args[0]) > 2:  # not the texts that verify a cut
+            raise OSError("no such memory here")
+
+    model[0].model.get_input_embeddings().register_forward_pre_hook(fail)  # type: ignore[union-attr, operator]
     return model
 
 
@@ -176,13 +189,13 @@ def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) 
 
 
 def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
-    """Kill both processes and the launcher when the second process starts its fourth chunk of documents."""
+    """Kill both processes and the launcher when the second process starts its share of the fourth chunk."""
     Accelerator(cpu=True)
     everyone: list[Any] = [None, None]
     distributed.all_gather_object(everyone, [os.getppid(), os.getpid()])
 
     def kill(*args: Any) -> None:
-        if RANK == 1 and embedded.documents > 3 * CHUNK:
+        if RANK == 1 and embedded.documents > 3 * (CHUNK // 2):
             for process in [*everyone[0], *everyone[1]]:
                 os.kill(process, signal.SIGKILL)
 
@@ -193,13 +206,11 @@ def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
 def resume(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
     """Resume within an existing process group."""
     distributed.init_process_group("gloo")
-    found: dict[str, Any] = {"grids": {}, "counts": {}}
-    apart = folder / ("alone" if RANK else "apart")
-    found["apart"] = _error(lambda: grid(model, STOPPED, cache=apart))
-    for cache in ("whole", "torn", "whole"):
+    found: dict[str, Any] = {"grids": [], "counts": []}
+    for _ in range(2):
         embedded.forget()
-        found["grids"][cache] = grid(model, STOPPED, cache=folder / cache)
-        found["counts"].setdefault(cache, []).append((embedded.documents, embedded.texts))
+        found["grids"].append(grid(model, STOPPED, cache=folder / ("unused" if RANK else "resumed")))
+        found["counts"].append((embedded.documents, embedded.texts))
     distributed.destroy_process_group()
     return found
 

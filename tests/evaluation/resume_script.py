@@ -28,7 +28,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation import embeddings, search
-from st_matryoshka2d.evaluation.embeddings import Memo
+from st_matryoshka2d.evaluation.memo import Memo
 from tests.support import families
 from tests.support.labels import BinaryClassification, aggregate
 from tests.support.launch import freeze_garbage_collector
@@ -233,7 +233,7 @@ def _documents(own: Path, task: FewResults) -> Counts:
     for split, data in task.dataset["default"].items():
         for path in own.glob(f"search-{split}-*"):
             with safe_open(path, framework="pt") as state:
-                rows = int(state.metadata()["turns_done"]) * CORPUS_CHUNK
+                rows = int(state.metadata()["chunks"]) * CORPUS_CHUNK
             texts = [f"{row['title']} {row['text']}".strip() for row in data["corpus"]][:rows]
             for start in range(0, len(texts), CORPUS_CHUNK):
                 read.update(set(texts[start : start + CORPUS_CHUNK]))

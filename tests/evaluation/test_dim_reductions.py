@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.evaluation.truncations import PCA, RandomSubset, Window
+from st_matryoshka2d.evaluation.truncations import PCA, random_subset, window
 from st_matryoshka2d.grid.truncation_result import percent_removed, truncation_dims
 from tests.support import families
 
@@ -42,15 +42,15 @@ def test_steps_match_tables_of_papers() -> None:
 def test_random_subset_is_reproducible() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    shuffled = RandomSubset(0)(torch.arange(8.0).expand(2, 8), num_layers=3)
+    shuffled = random_subset(0, 8)(torch.arange(8.0).expand(2, 8))
     assert shuffled.tolist() == [ORDER_OF_SEED_0] * 2
     assert torch.equal(torch.get_rng_state(), before)
     random.seed(5)
-    assert torch.equal(RandomSubset(0)(torch.arange(8.0).expand(2, 8), num_layers=1), shuffled)
+    assert torch.equal(random_subset(0, 8)(torch.arange(8.0).expand(2, 8)), shuffled)
 
 
 def test_random_subsets_shuffle_every_coordinate_and_differ_by_seed() -> None:
-    orders = [RandomSubset(seed)(torch.arange(384)[None], num_layers=6)[0].tolist() for seed in range(5)]
+    orders = [random_subset(seed, 384)(torch.arange(384)[None])[0].tolist() for seed in range(5)]
     assert all(sorted(order) == list(range(384)) for order in orders)
     assert len({tuple(order[:8]) for order in orders}) == 5
     # Half of a random order contains about half of the first 192 coordinates: 96, s.d. 6.9.
@@ -61,22 +61,20 @@ def test_random_subsets_shuffle_every_coordinate_and_differ_by_seed() -> None:
 def test_window_wraps_around(start: int) -> None:
     full = embeddings()
     expected = [[row[(start + i) % 32].item() for i in range(32)] for row in full]
-    assert Window(start)(full, num_layers=2).tolist() == expected
+    assert window(start, 32)(full).tolist() == expected
 
 
 def test_components_match_scikit_learn(tiny: SentenceTransformer) -> None:
-    pca = PCA.fit(tiny, TEXTS, num_layers=[2, 4])
     for num_layers in (2, 4):
-        cut = truncate(tiny, num_layers=num_layers)
+        pca, cut = PCA.fit(tiny, TEXTS, num_layers), truncate(tiny, num_layers=num_layers)
         sample, others = cut.encode(TEXTS).astype(np.float64), cut.encode(["red river", "the old house"])
         expected = decomposition.PCA().fit(sample)
-        found = pca(torch.from_numpy(others), num_layers).numpy()
+        projected = pca(torch.from_numpy(others)).numpy()
         wanted = expected.transform(others)
-        kept = expected.explained_variance_ > 1e-7 * expected.explained_variance_[0]
-        assert kept.sum() >= 30
-        assert np.abs(found - wanted * np.sign(found * wanted))[:, kept].max() < 1e-4
-        _, components = pca.bases[num_layers]
-        assert (components.gather(0, components.abs().argmax(0, keepdim=True)) > 0).all()
+        stable = expected.explained_variance_ > 1e-7 * expected.explained_variance_[0]
+        assert stable.sum() >= 30
+        assert np.abs(projected - wanted * np.sign(projected * wanted))[:, stable].max() < 1e-4
+        assert (pca.components.gather(0, pca.components.abs().argmax(0, keepdim=True)) > 0).all()
 
 
 def test_name_depends_on_sample(tiny: SentenceTransformer) -> None:
@@ -87,10 +85,10 @@ def test_name_depends_on_sample(tiny: SentenceTransformer) -> None:
 
 
 def test_truncations_can_be_pickled(tiny: SentenceTransformer) -> None:
-    for one in (RandomSubset(4), Window(9), PCA.fit(tiny, TEXTS, 4)):
-        again = pickle.loads(pickle.dumps(one))
-        assert again.name == one.name
-        assert torch.equal(again(embeddings(), 4), one(embeddings(), 4))
+    for truncation in (random_subset(4, 32), window(9, 32), PCA.fit(tiny, TEXTS, 4)):
+        again = pickle.loads(pickle.dumps(truncation))
+        assert again.name == truncation.name
+        assert torch.equal(again(embeddings()), truncation(embeddings()))
 
 
 def test_components_of_a_broken_model_are_refused(tiny: SentenceTransformer) -> None:

@@ -18,9 +18,10 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.evaluation.embeddings import Embeddings, Memo
+from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
+from st_matryoshka2d.evaluation.memo import Memo
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
-from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.search import TaskSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
 from tests.support.sts import LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
@@ -72,10 +73,10 @@ def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransforme
             super().load_data(*args, **kwargs)
 
     variant = Variant(Size(1, 8))
-    searched = CorpusSearch(Embeddings(tiny, [1]), [variant])
-    mteb.evaluate(VariantModel(searched, variant), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
+    search = TaskSearch(Embeddings(TextEncoder(tiny, [1])), [variant])
+    mteb.evaluate(VariantModel(search, variant), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
     assert sum(type(thing) is Memo for thing in gc.get_objects()) == 1
-    searched.begin(None)
+    del search
     quiet(tiny, [LocalSTS(), Watching()], sizes=[Size(1, 8)])
     assert alive == [0]
 

@@ -123,8 +123,16 @@ def evaluate(
         for side, precision, size in product(sides, stored, wanted)
         if side is None or size.dim <= side.dim
     ]
-    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
-    grid = score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
+    grid = score_variants(
+        model,
+        chosen,
+        variants,
+        cache=cache,
+        n_jobs=n_jobs,
+        batch_size=batch_size,
+        corpus_chunk_size=corpus_chunk_size,
+        show_progress_bar=show_progress_bar,
+    )
     return grid if layers is None else replace(grid, layers=repr(layers))
 
 

@@ -102,11 +102,14 @@ class TruncationResult(SavedTable):
             subsets or windows), `score` and `relative` (means), and `std` (of the sample; NaN for
             one run), `min` and `max` of `relative`.
         """
+        groups = self.to_frame(task).groupby(["method", "dim", "removed"], sort=False)
         # By default pandas skips NaN, which would hide a failed seed.
-        whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
-        columns = {"runs": ("score", "size"), "score": ("score", whole["mean"]), "relative": ("relative", whole["mean"])}
-        columns |= {name: ("relative", whole[name]) for name in ("std", "min", "max")}
-        return self.to_frame(task).groupby(["method", "dim", "removed"], sort=False).agg(**columns).reset_index()
+        mean, std, least, most = (
+            groups[["score", "relative"]].agg(name, skipna=False) for name in ("mean", "std", "min", "max")
+        )
+        return mean.assign(
+            runs=groups.size(), std=std["relative"], min=least["relative"], max=most["relative"]
+        ).reset_index()[["method", "dim", "removed", "runs", "score", "relative", "std", "min", "max"]]
 
     def verdict(self, task: str | None = None) -> pd.DataFrame:
         r"""Test for each dim whether the first coordinates carry more than a random subset.
@@ -120,10 +123,8 @@ class TruncationResult(SavedTable):
 
         Returns:
             One row for each dim below the full one; columns `dim`, `removed`, the relative scores
-            `first`, `random` (mean),
-            `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no
-                difference"`, or `"unknown"`
-            if a score is missing.
+            `first`, `random` (mean), `std`, `low` and `high` (the interval), and `order`:
+            `"helps"`, `"hurts"`, `"no difference"`, or `"unknown"` if a score is missing.
         """
         summary = self.summary(task).set_index(["dim", "removed"])
         first, random = (summary[summary["method"] == method] for method in (_FIRST, "random"))

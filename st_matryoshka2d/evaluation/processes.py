@@ -31,6 +31,9 @@ T = TypeVar("T")
 class OtherProcessError(RuntimeError):
     """Another process failed or was lost, not this one."""
 
+    def __str__(self) -> str:
+        return f"This process stops because {self.args[0]}"
+
 
 def in_all_processes(
     model: SentenceTransformer, encode: Encode, lead: Callable[[Encode, int], T], arguments: Mapping[str, Any]
@@ -84,8 +87,9 @@ class _Launch:
         try:
             result = lead(self._encode_together, self._count)
         except Exception as error:
+            of_other = isinstance(error, OtherProcessError)
             with suppress(OtherProcessError):  # if the others are gone as well
-                self._broadcast("failure", f"Process 0: {_words(error)}")
+                self._broadcast("failure", error.args[0] if of_other else f"another has failed. Process 0: {_words(error)}")
             raise
         finally:
             torch.set_num_threads(self._threads)
@@ -100,7 +104,7 @@ class _Launch:
             if kind == "result":
                 return content
             if kind == "failure":
-                raise failure or OtherProcessError(f"This process stops because another has failed. {content}")
+                raise failure or OtherProcessError(content)
             _, failure = self._encode_share(*content)
 
     def _encode_together(self, texts: list[str], **settings: Any) -> NDArray[np.floating]:
@@ -112,7 +116,7 @@ class _Launch:
         if failure:
             raise failure
         if failures := [f"Process {rank}: {part}" for rank, part in enumerate(parts) if isinstance(part, str)]:
-            raise OtherProcessError(f"This process stops because another has failed. {' '.join(failures)}")
+            raise OtherProcessError(f"another has failed. {' '.join(failures)}")
         together = np.empty((len(texts), parts[0].shape[1]), parts[0].dtype)
         for rank, part in enumerate(parts[: len(texts)]):
             together[rank :: self._count] = part
@@ -141,7 +145,7 @@ class _Launch:
         try:
             collective(*objects, group=self._group)
         except RuntimeError as error:
-            raise OtherProcessError("This process stops because it has lost the others.") from error
+            raise OtherProcessError("it has lost the others.") from error
 
 
 def _words(error: Exception) -> str:

@@ -162,18 +162,18 @@ class TruncationResult(SavedTable):
 
     def __str__(self) -> str:
         full_dim = self.full.dim
-        kept = self.summary().set_index(["method", "dim"])["relative"]
+        shares = self.summary().set_index(["method", "dim"])["relative"]
         full_score = self.grid.at(truncation=_FIRST).score(self.full)
         lines = [f"{self._subject(None)}: {100 * full_score:.2f} at the full {full_dim} dims."]
         for row in self.verdict().to_dict("records"):
             named = {("window", row["dim"]): "windows", ("pca", row["dim"]): "PCA"}
-            others = ", ".join(f"{name} {100 * kept[key]:.1f} %" for key, name in named.items() if key in kept.index)
+            others = ", ".join(f"{name} {100 * shares[key]:.1f} %" for key, name in named.items() if key in shares.index)
             lines.append(
                 f"{row['dim']:{len(str(full_dim))}} of {full_dim} dims ({row['removed']} % removed): "
                 f"prefix keeps {100 * row['first']:.1f} %, random {100 * row['random']:.1f} % "
                 f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{f' ({others})' if others else ''}."
             )
-        if "pca" not in kept.index:
+        if "pca" not in shares.index:
             lines.append("PCA was not scored: it needs pca_texts.")
         return "\n".join(lines)
 

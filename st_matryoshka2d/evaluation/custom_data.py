@@ -19,18 +19,14 @@ Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 def columns_of(table: object, what: str) -> list[Any]:
     """Return the names of a table's columns, or the keys of a dict; refuse anything else."""
     if isinstance(table, DatasetDict) or not isinstance(table, (Dataset, pd.DataFrame, Mapping)):
-        expected = f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict"
-        remedy = "pandas reads files and lists of rows; of a DatasetDict, pass one split."
-        raise UsageTypeError(f"{expected}, got {type(table).__name__}. {remedy}")
+        raise UsageTypeError(
+            f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict, got {type(table).__name__}. "
+            "pandas reads files and lists of rows; of a DatasetDict, pass one split."
+        )
     return table.column_names if isinstance(table, Dataset) else list(table)
 
 
-def frames(
-    table: Table,
-    what: str,
-    columns: Sequence[str],
-    hint: str = "Rename one.",
-) -> Iterator[pd.DataFrame]:
+def frames(table: Table, what: str, columns: Sequence[str], hint: str = "Rename one.") -> Iterator[pd.DataFrame]:
     """Yield columns of a table as Python objects, rows counted from 0; a `Dataset` in batches."""
     there = columns_of(table, what)
     if missing := [column for column in columns if column not in there]:
@@ -43,8 +39,7 @@ def frames(
         batches = table.select_columns(list(columns)).with_format(None).iter(1000)
     count = 0
     for batch in batches:
-        cells = {column: _as_python(batch[column]) for column in columns}
-        frame = pd.DataFrame(cells, dtype=object)
+        frame = pd.DataFrame({column: _as_python(batch[column]) for column in columns}, dtype=object)
         frame.index = pd.RangeIndex(count, count := count + len(frame), name="row")
         yield frame
     if not count:
@@ -81,10 +76,8 @@ def as_numbers(cells: pd.Series[Any], what: str) -> pd.Series[float]:
 
 def as_names(cells: pd.Series[Any], what: str) -> pd.Series[str]:
     """Convert integers and strings, of ids and labels, to strings."""
-    right = [isinstance(cell, (str, Integral)) for cell in cells]
-    check_cells(right, cells, what, "a string or an integer")
-    names = pd.Series(list(map(str, cells)), cells.index, dtype=object, name=cells.name)
-    return check_texts(names, what)
+    check_cells([isinstance(cell, (str, Integral)) for cell in cells], cells, what, "a string or an integer")
+    return check_texts(cells.map(str).astype(object), what)
 
 
 def check_texts(cells: pd.Series[Any], what: str, blank: bool = False) -> pd.Series[str]:
@@ -101,7 +94,8 @@ def check_cells(right: Any, cells: pd.Series[Any], what: str, expected: str) -> 
     wrong = cells[~np.asarray(right, dtype=bool)]
     if len(wrong):
         row, *others = wrong.index[:4]
-        place = f"{what}, {cells.index.name} {row!r}, {cells.name}"
         likewise = f" Likewise {', '.join(map(repr, others))}." if others else ""
-        got = f"expected {expected}, got {wrong.iloc[0]!r:.60}.{likewise}"
-        raise UsageError(f"{place}: {got} Correct or fill in such cells, or drop their rows.")
+        raise UsageError(
+            f"{what}, {cells.index.name} {row!r}, {cells.name}: expected {expected}, got {wrong.iloc[0]!r:.60}.{likewise} "
+            "Correct or fill in such cells, or drop their rows."
+        )

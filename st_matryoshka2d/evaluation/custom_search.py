@@ -28,13 +28,7 @@ class OwnRetrieval(OwnData, AbsTaskRetrieval):
     kind, category, main_score = "Retrieval", "t2t", "ndcg_at_10"
 
 
-def retrieval_task(
-    corpus: Texts,
-    queries: Texts,
-    qrels: Judgments,
-    *,
-    name: str = "MyRetrieval",
-) -> AbsTaskRetrieval:
+def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
     """Make a retrieval task from your own documents, queries and relevance judgments.
 
     The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on
@@ -42,9 +36,8 @@ def retrieval_task(
     `"Retrieval-query"`, `"Retrieval"` or `"query"`, and likewise with `document`.
 
     Args:
-        corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a `Dataset` or
-            `DataFrame` with the columns id (or _id), text and optionally title. mteb puts the title
-            before the text.
+        corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a table with the
+            columns id (or _id), text and optionally title, which mteb puts before the text.
         queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
         qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to
             relevance (0, 1, 2, ...), or a table with the columns query_id, corpus_id (or with a
@@ -76,8 +69,7 @@ def retrieval_task(
     if not useful:
         raise UsageError("No query has a relevant document in qrels: every relevance is 0.")
     if dropped := len(questions) - len(useful):
-        told = f"Queries without a relevant document: {dropped} of {len(questions)}."
-        warn(f"{told} They are dropped.", DataWarning)
+        warn(f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped.", DataWarning)
         questions = questions.select(useful)
     split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
     description = f"{len(questions)} queries and {len(documents)} documents."
@@ -90,21 +82,18 @@ def _read_texts(given: Texts, what: str) -> Dataset:
     table: Any = given
     if not isinstance(given, (Dataset, pd.DataFrame)):
         rows = [row if isinstance(row, Mapping) else {"text": row} for row in given.values()]
-        table = {name: [row.get(name) for row in rows] for name in ("text", "title")}
-        there = ["id", "text"] if all(map(is_missing, table["title"])) else ["id", *table]
-        table["id"] = list(given)
+        table = {"id": list(given), "text": [row.get("text") for row in rows], "title": [row.get("title") for row in rows]}
+        there = ["id", "text"] if all(map(is_missing, table["title"])) else list(table)
     columns = {"_id" if "_id" in there and "id" not in there else "id": "id", "text": "text"}
     if what == "corpus" and "title" in there:
         columns["title"] = "title"
-    features = Features({column: Value("string") for column in columns.values()})
     checked, blank = [], 0
     for frame in custom_data.frames(table, what, list(columns)):
-        frame = _by_id(frame.rename(columns=columns), what)
-        blank += sum(not any(map(str.strip, texts)) for texts in frame.to_numpy())
-        if not isinstance(table, Dataset):
-            checked.append(Dataset.from_pandas(frame.reset_index(), features))
+        checked = [_by_id(frame.rename(columns=columns), what)]  # the last batch of a data set, or all rows of others
+        blank += sum(not any(map(str.strip, texts)) for texts in checked[0].to_numpy())
     if blank:
         warn(f"Documents in corpus without text and title: {blank}. They are kept.", DataWarning)
+    features = Features({column: Value("string") for column in columns.values()})
     if isinstance(table, Dataset):
         dataset = table.with_format(None).select_columns(list(columns))
         dataset = dataset.rename_columns({old: new for old, new in columns.items() if old != new})
@@ -113,11 +102,10 @@ def _read_texts(given: Texts, what: str) -> Dataset:
         if "title" in features and dataset.data.column("title").null_count:
             dataset = dataset.map(_with_titles, batched=True, features=features)
     else:
-        [dataset] = checked
+        dataset = Dataset.from_pandas(checked[0].reset_index(), features)
     # Arrow counts the ids in place, in a file or in memory.
     counts = dataset.select_columns(["id"]).with_format("arrow")[:]["id"].value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
-    if repeated:
+    if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
         raise UsageError(f"{what}: repeated ids, such as {repeated[:3]}; keep one row for each.")
     return dataset
 
@@ -152,8 +140,7 @@ def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     grades = custom_data.as_numbers(cells, "qrels")
     # trec_eval keeps a count for every grade up to the highest, and fails at huge ones.
     whole = (grades % 1 == 0) & grades.between(0, 1_000_000)
-    expected = "a relevance: a whole number from 0 (not relevant) to 1,000,000"
-    custom_data.check_cells(whole, cells, "qrels", expected)
+    custom_data.check_cells(whole, cells, "qrels", "a relevance: a whole number from 0 (not relevant) to 1,000,000")
     custom_data.check_cells(~pairs.duplicated(), cells, "qrels", "one judgment")
     judged: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*ids, grades, strict=True):
@@ -164,13 +151,17 @@ def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
 def _judged(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
     for query, documents in given.items():
         if not isinstance(documents, (Mapping, list, tuple, Set)):
-            expected = "expected a list of document ids, or a dict of them to relevance"
-            raise UsageError(f"qrels, query {query!r}: {expected}, got {documents!r:.60}.")
+            raise UsageError(
+                f"qrels, query {query!r}: expected a list of document ids, or a dict of them to relevance, "
+                f"got {documents!r:.60}."
+            )
         graded = documents.items() if isinstance(documents, Mapping) else zip(documents, repeat(1))
         yield from ((query, document, grade) for document, grade in graded)
 
 
 def _check_known(judged: Collection[str], there: Dataset, what: str) -> None:
     if unknown := sorted(set(judged).difference(there["id"])):
-        got = f"{len(unknown)} ids that are not in {what}, such as {unknown[:3]}"
-        raise UsageError(f"qrels has {got}. Remove these judgments, or add the ids to {what}.")
+        raise UsageError(
+            f"qrels has {len(unknown)} ids that are not in {what}, such as {unknown[:3]}. "
+            f"Remove these judgments, or add the ids to {what}."
+        )

@@ -29,12 +29,7 @@ class OwnSTS(OwnData, AbsTaskSTS):
 
 
 def sts_task(
-    pairs: Table,
-    *,
-    sentence1: str = "sentence1",
-    sentence2: str = "sentence2",
-    score: str = "score",
-    name: str = "MySTS",
+    pairs: Table, *, sentence1: str = "sentence1", sentence2: str = "sentence2", score: str = "score", name: str = "MySTS"
 ) -> AbsTaskSTS:
     """Make an STS task from your own pairs of texts with similarity scores.
 
@@ -79,12 +74,7 @@ class OwnPairClassification(OwnData, AbsTaskPairClassification):
 
 
 def pair_task(
-    pairs: Table,
-    *,
-    sentence1: str = "sentence1",
-    sentence2: str = "sentence2",
-    label: str = "label",
-    name: str = "MyPairs",
+    pairs: Table, *, sentence1: str = "sentence1", sentence2: str = "sentence2", label: str = "label", name: str = "MyPairs"
 ) -> AbsTaskPairClassification:
     """Make a pair classification task from pairs of texts that belong together (1) or do not (0).
 
@@ -92,22 +82,16 @@ def pair_task(
     average precision of the 1s, by the similarity function (cosine, dot product, ...) where it is
     highest. `metric="cosine_accuracy"` is the share of pairs that the best threshold on the cosine
     puts on the right side, and `"cosine_f1"` the best F1; both thresholds are chosen on these same
-    pairs. The task type, for prompts, is `"PairClassification"`.
+    pairs. The task type, for prompts, is `"PairClassification"`. Errors and warnings are those of
+    `sts_task`; a label that is not 0 or 1 is a `ValueError`.
 
     Args:
-        pairs: As for `sts_task`, and so are the columns of texts and the name.
+        pairs: As for `sts_task`, and so are `sentence1`, `sentence2` and `name`.
         sentence1: Column of the first texts.
         sentence2: Column of the second texts.
         label: Column of the labels: 1 or True for texts that belong together, such as duplicates,
             and 0 or False for others.
         name: Name of the task in the results.
-
-    Raises:
-        TypeError: `pairs` is not a table.
-        ValueError: As for `sts_task`; a label is not 0 or 1.
-
-    Warns:
-        DataWarning: As for `sts_task`.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -130,21 +114,18 @@ def _pairs(given: Table, **columns: str) -> DatasetDict:
     custom_data.check_texts(rows[second], "pairs")
     numbers = custom_data.as_numbers(rows[value], "pairs")
     if kind == "label":
-        expected = "1 (the texts belong together) or 0 (they do not)"
-        custom_data.check_cells(numbers.isin([0, 1]), rows[value], "pairs", expected)
+        right = numbers.isin([0, 1])
+        custom_data.check_cells(right, rows[value], "pairs", "1 (the texts belong together) or 0 (they do not)")
     rows = rows.assign(**{value: numbers.astype(int) if kind == "label" else numbers})
     different = rows.drop_duplicates()
     conflict = different.duplicated([first, second], keep=False)
     if repeated := len(rows) - len(different):
-        told = f"Rows that repeat a pair and its {kind}: {repeated}. Each pair counts once."
-        warn(told, DataWarning)
+        warn(f"Rows that repeat a pair and its {kind}: {repeated}. Each pair counts once.", DataWarning)
     if conflicts := len(different[conflict].drop_duplicates([first, second])):
-        told = f"Pairs that are repeated with different {kind}s: {conflicts}. They are left out."
-        warn(told, DataWarning)
+        warn(f"Pairs that are repeated with different {kind}s: {conflicts}. They are left out.", DataWarning)
     pairs = different[~conflict].set_axis(list(columns), axis=1)
     if (values := pairs[kind].nunique()) < 2:
-        got = f"{values} in {len(pairs)} different pairs"
-        raise UsageError(f"pairs must have at least two different {kind}s, got {got}.")
+        raise UsageError(f"pairs must have at least two different {kind}s, got {values} in {len(pairs)} different pairs.")
     return DatasetDict({"test": Dataset.from_dict(pairs.to_dict("list"))})
 
 
@@ -264,8 +245,9 @@ def _all_labels(train: pd.DataFrame, test: pd.DataFrame, several: int | None) ->
     if len(learnt) < 2:
         raise UsageError(f"train needs at least two different labels, got {[*learnt]}.")
     if unlearnt := sorted(asked - learnt):
-        told = f"Labels that are only in test: {unlearnt[:3]} ({len(unlearnt)} in all)."
-        raise UsageError(f"{told} Add them to train or drop their texts.")
+        raise UsageError(
+            f"Labels that are only in test: {unlearnt[:3]} ({len(unlearnt)} in all). Add them to train or drop their texts."
+        )
     # mteb's multilabel classifier uses five neighbours, and fails with fewer texts.
     labelled = int((train["label"].map(len) > 0).sum())
     if several and (min(labelled, several) < 5 or len(asked) < 2):
@@ -281,13 +263,15 @@ def _all_labels(train: pd.DataFrame, test: pd.DataFrame, several: int | None) ->
 def _warn_of_labels(train: pd.DataFrame, test: pd.DataFrame, samples_per_label: int) -> None:
     """Warn of texts in both splits, of a single label and of rare ones."""
     if leaked := int(test["text"].isin(train["text"]).sum()):
-        told = f"Texts of test that are also in train: {leaked} of {len(test)}."
-        warn(f"{told} They make the scores too high.", DataWarning)
+        told = f"Texts of test that are also in train: {leaked} of {len(test)}. They make the scores too high."
+        warn(told, DataWarning)
     if len(asked := test["label"].explode().unique()) == 1:
-        told = f"All texts of test have the label {asked[0]!r}"
-        warn(f"{told}, so the score says nothing about the other labels.", DataWarning)
+        told = f"All texts of test have the label {asked[0]!r}, so the score says nothing about the other labels."
+        warn(told, DataWarning)
     counts = train["label"].explode().value_counts()
     if rare := int((counts < samples_per_label).sum()):
-        told = f"Labels with fewer than samples_per_label={samples_per_label} texts in train: "
-        rarest = f"{rare} (the rarest, {counts.index[-1]!r}, has {counts.iloc[-1]})"
-        warn(f"{told}{rarest}. All of their texts are used.", DataWarning)
+        warn(
+            f"Labels with fewer than samples_per_label={samples_per_label} texts in train: {rare} (the rarest, "
+            f"{counts.index[-1]!r}, has {counts.iloc[-1]}). All of their texts are used.",
+            DataWarning,
+        )

@@ -49,7 +49,7 @@ def evaluate(
 
     Scores equal those of `mteb.evaluate(truncate(model, num_layers, dim), task)`, up to rounding. A
     corpus is read once, in chunks, and may be larger than memory. The processes of `torchrun` or
-    `accelerate launch` share the work: call this with the same arguments in each, and all return
+    `accelerate launch` embed together: call this with the same arguments in each, and all return
     the whole grid.
 
     Args:
@@ -78,7 +78,7 @@ def evaluate(
         n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not
             depend on it.
         batch_size: Texts per forward pass.
-        corpus_chunk_size: Documents of a retrieval task that a process holds in memory.
+        corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
         show_progress_bar: Show progress bars for the texts and for the scores.
 
     Raises:
@@ -124,8 +124,16 @@ def evaluate(
         for side, precision, size in product(sides, stored, wanted)
         if side is None or size.dim <= side.dim
     ]
-    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
-    grid = score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
+    grid = score_variants(
+        model,
+        chosen,
+        variants,
+        cache=cache,
+        n_jobs=n_jobs,
+        batch_size=batch_size,
+        corpus_chunk_size=corpus_chunk_size,
+        show_progress_bar=show_progress_bar,
+    )
     return grid if layers is None else replace(grid, layers=repr(layers))
 
 
@@ -177,19 +185,19 @@ def _document_sizes(
     """Validate the document sizes; None stands for the size of the query."""
     if documents is None:
         return [None]
-    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
+    chosen = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
     for part in (part for task in tasks for part in parts_of(task)):
         if not isinstance(part, _COMPARING):
             raise UsageError(
-                f"documents={', '.join(map(str, found))} needs tasks that compare two texts (retrieval, reranking, STS, "
+                f"documents={', '.join(map(str, chosen))} needs tasks that compare two texts (retrieval, reranking, STS, "
                 f"pair classification); {part.metadata.name} is of the type {part.metadata.type}. Score it without."
             )
-    widest, narrowest = max(side.dim for side in found), min(size.dim for size in sizes)
+    widest, narrowest = max(side.dim for side in chosen), min(size.dim for size in sizes)
     # Of the default dims, those that are too wide are left out.
-    alone = [] if all_dims else [size for size in sizes if size.dim > widest]
-    if alone := [*alone, *(side for side in found if side.dim < narrowest)]:
+    unpaired = [] if all_dims else [size for size in sizes if size.dim > widest]
+    if unpaired := [*unpaired, *(side for side in chosen if side.dim < narrowest)]:
         raise UsageError(
-            f"{min(alone)} has no partner: queries can have at most as many dims as the documents. "
-            f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, found))}."
+            f"{min(unpaired)} has no partner: queries can have at most as many dims as the documents. "
+            f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, chosen))}."
         )
-    return found
+    return chosen

@@ -144,10 +144,10 @@ def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Flo
     first = next((place for place in range(len(depths) - 1) if high[place] > low[place + 1]), None)
     if first is None:
         return None
-    one, other = (f"{depths[place]} layers {low[place]:.1f} to {high[place]:.1f} ms" for place in (first, first + 1))
+    shallow, deep = (f"{depths[place]} layers {low[place]:.1f} to {high[place]:.1f} ms" for place in (first, first + 1))
     return (
-        f"The times overlap (quartiles: {one}, {other}), so they do not tell which depth is faster. Close other programs, "
-        "or time more or longer texts."
+        f"The times overlap (quartiles: {shallow}, {deep}), so they do not tell which depth is faster. Close other "
+        "programs, or time more or longer texts."
     )
 
 

@@ -22,8 +22,7 @@ from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d.evaluation.search import CorpusSearch
-from st_matryoshka2d.evaluation.search_state import Found, Wanted
+from st_matryoshka2d.evaluation.search import Queries, TaskSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS, Items
@@ -45,12 +44,11 @@ def meta_of(whole: ModelMeta, variant: Variant) -> ModelMeta:
 class VariantModel:
     """One variant as a model: implements mteb's `EncoderProtocol` and `SearchProtocol`."""
 
-    def __init__(self, search: CorpusSearch, variant: Variant) -> None:
+    def __init__(self, search: TaskSearch, variant: Variant) -> None:
         self._search, self._variant = search, variant
         self._corpus: CorpusDatasetType | None = None
         self._place = ("", "")
         self._sides: Counter[Place] = Counter()
-        self.found: dict[Place, Found] = {}
         self.rankings: dict[Place, Ranking] = {}
         self.pairs: dict[Place, tuple[Array, Array]] = {}
         self.own_similarity = search.embeddings.similarity
@@ -65,8 +63,8 @@ class VariantModel:
         texts = cast("Dataset", inputs.dataset)[:]["text"]
         layers = self._layers()
         whole = self._search.embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
-        kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
-        return quantise(kept, self._variant.precision).numpy()
+        narrow = self._variant.truncation(whole)[:, : self._variant.size.dim]
+        return quantise(narrow, self._variant.precision).numpy()
 
     def _layers(self) -> int:
         """Return the depth of the next texts: of each split and subset, mteb embeds the first texts of pairs first."""
@@ -94,11 +92,11 @@ class VariantModel:
         """Return the best documents of each query with their similarities."""
         if self._corpus is None:
             raise RuntimeError("Call index before search.")
-        wanted = Wanted(f"{hf_split}-{hf_subset}", queries, top_k, kwargs.get("top_ranked"))
+        of_place = Queries(f"{hf_split}-{hf_subset}", queries, top_k, kwargs.get("top_ranked"))
         place = {"task_metadata": kwargs["task_metadata"], "hf_split": hf_split, "hf_subset": hf_subset}
-        found = self._search.found(self._corpus, wanted, **place, **encode_kwargs)
-        ranking = found.results(self._search.variants.index(self._variant))
-        self.found[hf_split, hf_subset], self.rankings[hf_split, hf_subset] = found, ranking
+        best = self._search.best_documents(self._corpus, of_place, **place, **encode_kwargs)
+        ranking = best.of_variant(self._search.variants.index(self._variant))
+        self.rankings[hf_split, hf_subset] = ranking
         return ranking
 
     def similarity(self, embeddings1: Array, embeddings2: Array) -> Tensor:
@@ -146,8 +144,8 @@ def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: ItemsOf,
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES])
     frame["is_main"] = frame["metric"] == task.metadata.main_score
     parts = [
-        {**cell, "split": split, "subset": subset, "metric": metric, **one._asdict()}
-        for (split, subset, metric), one in items.items()
+        {**cell, "split": split, "subset": subset, "metric": metric, **of_metric._asdict()}
+        for (split, subset, metric), of_metric in items.items()
     ]
     return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
@@ -165,8 +163,8 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> ItemsOf:
         return {}
     of_pairs = SimilarityFunction.to_similarity_pairwise_fn(kind or model.own_similarity)
     items = {}
-    for (split, subset), (one, two) in model.pairs.items():
-        values = np.asarray(of_pairs(one, two), dtype=float)
+    for (split, subset), (first, second) in model.pairs.items():
+        values = np.asarray(of_pairs(first, second), dtype=float)
         loaded: Mapping[str, Any] = task.dataset or {}
         gold = np.asarray(loaded.get(subset, loaded)[split].select_columns("score")[:]["score"], dtype=float)
         items[split, subset, task.metadata.main_score] = Items(list(map(str, range(len(values)))), values, gold)
@@ -180,9 +178,11 @@ def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: VariantModel)
     for (split, subset), ranking in model.rankings.items():
         scores = next(scores for scores in result.scores[split] if scores["hf_subset"] == subset)
         by_metric = _by_query(dict.fromkeys([main, *_COMPARED]), task, task.dataset[subset][split]["relevant_docs"], ranking)
-        kept = {name: one for name, one in by_metric.items() if abs(_mean(one) - scores.get(name, np.inf)) < _CLOSE}
-        if main in kept:  # a file holds the ids with the main score
-            items |= {(split, subset, name): one for name, one in kept.items()}
+        right = {
+            name: of_name for name, of_name in by_metric.items() if abs(_mean(of_name) - scores.get(name, np.inf)) < _CLOSE
+        }
+        if main in right:  # a file holds the ids with the main score
+            items |= {(split, subset, name): of_name for name, of_name in right.items()}
     return items
 
 
@@ -192,12 +192,12 @@ def _by_query(
     """Compute each metric of each query; metrics that trec_eval does not have are left out."""
     if task.skip_first_result:
         # best first
-        ranking = {query: dict(islice(found.items(), 1, None)) for query, found in ranking.items()}
+        ranking = {query: dict(islice(documents.items(), 1, None)) for query, documents in ranking.items()}
     measures = {metric: measure for metric in metrics if (measure := _measure(metric))}
-    found = pytrec_eval.RelevanceEvaluator(relevant, set(measures.values())).evaluate(ranking)
-    ids, items = list(found), {}
+    by_query = pytrec_eval.RelevanceEvaluator(relevant, set(measures.values())).evaluate(ranking)
+    ids, items = list(by_query), {}
     for metric, measure in measures.items():
-        values = np.array([scores[measure.replace(".", "_")] for scores in found.values()], dtype=float)
+        values = np.array([scores[measure.replace(".", "_")] for scores in by_query.values()], dtype=float)
         if measure == _RECIPROCAL_RANK:
             values[values < 1 / int(metric.rpartition("_")[2])] = 0.0
         items[metric] = Items(ids, values, None)

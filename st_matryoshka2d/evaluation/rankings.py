@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -36,17 +36,34 @@ class Rankings:
         all_scores = torch.cat([self.scores, scores], dim=2)
         all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
         best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
-        kept = all_scores.gather(2, best)
-        return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
+        best_scores = all_scores.gather(2, best)
+        return Rankings(all_rows.gather(2, best).masked_fill(best_scores == -torch.inf, _NONE), best_scores)
 
 
 def _order(scores: Tensor, rows: Tensor) -> Tensor:
     """Map scores to distinct integers in the same order; among equal scores, the lower row comes first."""
-    # Low precisions make many ties, and the result must not depend on chunks, processes or other
-    # variants.
+    # Low precisions make many ties, and the result must not depend on chunks or other variants.
     bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
     # Read as integers, positive floats keep their order, and negative floats reverse it.
     return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
+
+
+@dataclass(frozen=True)
+class BestDocuments:
+    """The best documents of every query under every variant, in blocks of queries."""
+
+    query_ids: list[str]
+    blocks: list[Rankings]
+    ids: dict[int, str] = field(repr=False)  # document ids by row of the corpus
+
+    def of_variant(self, variant: int) -> dict[str, dict[str, float]]:
+        """Similarities by query and document, best first, in mteb's form."""
+        blocks = ((block.rows[variant], block.scores[variant]) for block in self.blocks)
+        of_queries = (of_query for rows, scores in blocks for of_query in zip(rows.tolist(), scores.tolist(), strict=True))
+        return {
+            query: {self.ids[row]: score for row, score in zip(rows, scores, strict=True) if row >= 0}
+            for query, (rows, scores) in zip(self.query_ids, of_queries, strict=True)
+        }
 
 
 def prefix_similarities(

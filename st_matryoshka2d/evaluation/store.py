@@ -13,39 +13,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from mteb import ResultCache
-from mteb.abstasks import AbsTask
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.models import ModelMeta
 from mteb.results import TaskResult
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.evaluation.mteb_adapter import meta_of
+from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.files.atomic import check_writable_folder, naming_the_file, replace_file
-from st_matryoshka2d.files.tables import SavedTable
+from st_matryoshka2d.grid.grid_result import GridResult
 
 Cache = ResultCache | str | os.PathLike[str] | None
 
-T = TypeVar("T", bound=SavedTable)
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Scored(Generic[T]):
-    """The result of a job, and mteb's own result if the job is one of mteb's evaluations."""
+class Scored:
+    """The scores of one variant on one task, and mteb's own result."""
 
-    result: T
-    mteb_result: TaskResult | None = None
-
-
-@dataclass(frozen=True)
-class Job(Generic[T]):
-    """A unit of work on one task, stored under `name`; mteb's own result is stored under `meta`."""
-
-    name: str
-    kind: type[T]
-    score: Callable[..., Scored[T]]
-    meta: ModelMeta | None = None
+    grid: GridResult
+    of_mteb: TaskResult
 
 
 class Store:
@@ -56,12 +47,13 @@ class Store:
     scored, its embeddings.
     """
 
-    def __init__(self, cache: Cache, meta: ModelMeta) -> None:
+    def __init__(self, cache: ResultCache | str | os.PathLike[str], meta: ModelMeta, corpus_chunk_size: int) -> None:
         if not isinstance(cache, ResultCache | str | os.PathLike):
             raise UsageTypeError(f"cache must be a folder or an mteb ResultCache, got {cache!r} ({type(cache).__name__}).")
         if not isinstance(cache, ResultCache) and Path(cache).is_file():
             raise UsageError(f"cache must be a folder, but {os.fspath(cache)!r} is a file. Choose another name.")
         self._began = time.time()
+        self._meta, self._corpus_chunk_size = meta, corpus_chunk_size
         self._cache = cache if isinstance(cache, ResultCache) else ResultCache(Path(cache))
         name = str(meta.name).replace("/", "__")
         self._folder = Path(self._cache.cache_path) / "st_matryoshka2d" / name / str(meta.revision)
@@ -77,23 +69,21 @@ class Store:
         check_writable_folder(self._folder)
         check_writable_folder(self._cache.cache_path)
 
-    def load(self, task: AbsTask, job: Job[T]) -> Scored[T] | None:
-        """Load a result, or None unless all of its files exist."""
-        path = self._path(task, job)
-        of_mteb, needed = path.with_suffix(".json"), [path]
-        if job.meta is not None:
-            needed += [of_mteb, self._cache.get_task_result_path(task.metadata.name, job.meta)]
-        if not all(file.exists() for file in needed):
+    def load(self, task: AbsTask, variant: Variant) -> Scored | None:
+        """Load the scores of a variant, or None unless all of their files exist."""
+        path, meta = self._path(task, variant), meta_of(self._meta, variant)
+        of_mteb = path.with_suffix(".json")
+        if not all(file.exists() for file in (path, of_mteb, self._cache.get_task_result_path(task.metadata.name, meta))):
             return None
-        return Scored(_read(path, job.kind.load), None if job.meta is None else _read(of_mteb, TaskResult.from_disk))
+        return Scored(_read(path, GridResult.load), _read(of_mteb, TaskResult.from_disk))
 
-    def save(self, task: AbsTask, job: Job[T], kept: Scored[T]) -> None:
-        """Write mteb's result and ours atomically; ours comes last and marks both as complete."""
-        path = self._path(task, job)
-        if job.meta is not None and kept.mteb_result is not None:
-            self._save_for_mteb(task, job.meta, kept.mteb_result)
-            replace_file(path.with_suffix(".json"), kept.mteb_result.to_disk)
-        kept.result.save(path)
+    def keep(self, task: AbsTask, variant: Variant, scored: Scored) -> Scored:
+        """Save scores and read them back, so that fresh and resumed runs return identical values."""
+        path = self._path(task, variant)
+        self._save_for_mteb(task, meta_of(self._meta, variant), scored.of_mteb)
+        replace_file(path.with_suffix(".json"), scored.of_mteb.to_disk)
+        scored.grid.save(path)  # last: it marks the others as complete
+        return self.load(task, variant) or scored
 
     def clear(self, task: AbsTask) -> None:
         """Delete files that are only needed to resume, and partial files of a run that was killed earlier."""
@@ -106,8 +96,12 @@ class Store:
                 if path.name.startswith(("texts-", "search-")) or path.stat().st_mtime < self._began:
                     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
-    def _path(self, task: AbsTask, job: Job[T]) -> Path:
-        return self.folder(task) / "cells" / f"{job.name}.parquet"
+    def _path(self, task: AbsTask, variant: Variant) -> Path:
+        name = str(variant).replace(" ", "-")
+        if variant.precision in RANGED and isinstance(task, AbsTaskRetrieval):
+            # integers are scaled to the range of the first chunk
+            name += f"-of-{self._corpus_chunk_size}"
+        return self.folder(task) / "cells" / f"{name}.parquet"
 
     def _save_for_mteb(self, task: AbsTask, meta: ModelMeta, result: TaskResult) -> None:
         """Merge a result into mteb's file for the task and size, which may already have other splits and subsets."""
@@ -119,12 +113,12 @@ class Store:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self.folder(task), prefix="new-") as name:
                 new = ResultCache(name)
-                made = new.get_task_result_path(task.metadata.name, meta).parent
-                made.mkdir(parents=True)
+                written = new.get_task_result_path(task.metadata.name, meta).parent
+                written.mkdir(parents=True)
                 if (settings := target.parent / "run_settings.jsonl").exists():
-                    shutil.copy(settings, made)  # mteb appends to this file
+                    shutil.copy(settings, written)  # mteb appends to this file
                 new.save_to_cache(result, meta)
-                for file in made.iterdir():
+                for file in written.iterdir():
                     file.replace(target.parent / file.name)
 
 

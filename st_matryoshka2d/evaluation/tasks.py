@@ -34,8 +34,8 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
         raise UsageTypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
     given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
-    found = (_named(entry) if isinstance(entry, str) else entry for entry in given)
-    flat = [task for entry in found for task in (entry if isinstance(entry, Benchmark) else [entry])]
+    named = (_named(entry) if isinstance(entry, str) else entry for entry in given)
+    flat = [task for entry in named for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTask] = []
     for task in flat:
         if not isinstance(task, AbsTask):

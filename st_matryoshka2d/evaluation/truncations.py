@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -31,38 +30,28 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-@dataclass(frozen=True)
-class RandomSubset:
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """The coordinates in another order."""
+
+    name: str
+    order: list[int]
+
+    def __call__(self, embeddings: Float[Tensor, "texts full"]) -> Float[Tensor, "texts full"]:
+        """Reorder them."""
+        return embeddings[..., self.order]
+
+
+def random_subset(seed: int, full_dim: int) -> Reordered:
     """Random coordinates (Takeshita et al., 2025), nested: the subset for a small dim is part of that for a larger dim."""
-
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """`random-` with the seed."""
-        return f"random-{self.seed}"
-
-    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """Shuffle the coordinates, in the same way at every layer."""
-        generator = random.Random(self.seed)  # reproducible on all machines and Python versions
-        draws = [generator.random() for _ in range(embeddings.shape[-1])]
-        return embeddings[..., sorted(range(len(draws)), key=draws.__getitem__)]
+    generator = random.Random(seed)  # reproducible on all machines and Python versions
+    draws = [generator.random() for _ in range(full_dim)]
+    return Reordered(f"random-{seed}", sorted(range(full_dim), key=draws.__getitem__))
 
 
-@dataclass(frozen=True)
-class Window:
+def window(start: int, full_dim: int) -> Reordered:
     """Consecutive coordinates from `start` on, wrapping around at the end."""
-
-    start: int
-
-    @property
-    def name(self) -> str:
-        """`window-` with the start."""
-        return f"window-{self.start}"
-
-    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """Rotate the coordinates so that `start` comes first."""
-        return embeddings.roll(-self.start, dims=-1)
+    return Reordered(f"window-{start}", [*range(start, full_dim), *range(start)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,50 +59,38 @@ class PCA:
     """Principal components: embeddings centred and rotated by decreasing variance. Create it with `PCA.fit`."""
 
     name: str
-    bases: Mapping[int, tuple[Float[Tensor, " full"], Float[Tensor, "full full"]]]
+    mean: Float[Tensor, " full"]
+    components: Float[Tensor, "full full"]
 
     @classmethod
-    def fit(
-        cls,
-        model: SentenceTransformer,
-        texts: Iterable[str],
-        num_layers: int | Iterable[int],
-        **encoding: Any,
-    ) -> PCA:
-        """Fit the components of some depths on a sample of texts."""
-        full = Pipeline.of(model).full
-        layers = all_within(num_layers, full.num_layers, "num_layers", least_depth(model))
+    def fit(cls, model: SentenceTransformer, texts: Iterable[str], num_layers: int, **encoding: Any) -> PCA:
+        """Fit the components of a depth on a sample of texts, in float64."""
+        size = Size(num_layers, Pipeline.of(model).full.dim)
         sample = list(dict.fromkeys(filled_texts(texts)))
-        if len(sample) <= full.dim:
+        if len(sample) <= size.dim:
             raise UsageError(
-                f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got "
+                f"Components of {size.dim} dims need at least {size.dim + 1} different texts, got "
                 f"{len(sample)}. Ten texts per dim are a good sample."
             )
-        sizes = [Size(layer, full.dim) for layer in layers]
-        embeddings = encode_sizes(model, sample, sizes, **encoding)
+        embeddings = encode_sizes(model, sample, [size], **encoding)[size]
+        mean = embeddings.mean(axis=0, dtype=np.float64)
+        if not np.isfinite(mean).all():
+            raise UsageError(
+                "The model's embeddings of the sample are not all finite, so they have no principal components."
+            )
+        centred = embeddings - mean
+        _, ascending = np.linalg.eigh(centred.T @ centred)
+        components = ascending[:, ::-1]
+        # The sign of an eigenvector is arbitrary: make the largest entry positive, for the same
+        # result on every machine.
+        largest = np.abs(components).argmax(axis=0)
+        components = components * np.sign(components[largest, range(len(components))])
         digest = sha256("\0".join(sorted(sample)).encode("utf-8", "surrogatepass")).hexdigest()
-        bases = {size.num_layers: _basis(embeddings[size]) for size in sizes}
-        return cls(f"pca-{digest[:8]}", bases)
+        return cls(f"pca-{digest[:8]}", torch.from_numpy(mean).float(), torch.from_numpy(components).float())
 
-    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """Project embeddings onto the components of a layer, largest variance first."""
-        mean, components = (part.to(embeddings) for part in self.bases[num_layers])
-        return (embeddings - mean) @ components
-
-
-def _basis(sample: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
-    """Compute mean and components of a sample (texts, full) in float64."""
-    mean = sample.mean(axis=0, dtype=np.float64)
-    if not np.isfinite(mean).all():
-        raise UsageError("The model's embeddings of the sample are not all finite, so they have no principal components.")
-    centred = sample - mean
-    _, ascending = np.linalg.eigh(centred.T @ centred)
-    components = ascending[:, ::-1]
-    # The sign of an eigenvector is arbitrary: make the largest entry positive, for the same result
-    # on every machine.
-    largest = np.abs(components).argmax(axis=0)
-    components = components * np.sign(components[largest, range(len(components))])
-    return torch.from_numpy(mean).float(), torch.from_numpy(components).float()
+    def __call__(self, embeddings: Float[Tensor, "texts full"]) -> Float[Tensor, "texts full"]:
+        """Project embeddings onto the components, largest variance first."""
+        return (embeddings - self.mean.to(embeddings)) @ self.components.to(embeddings)
 
 
 def evaluate_truncations(
@@ -173,13 +150,12 @@ def evaluate_truncations(
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:
         raise UsageError(f"dims must contain a dim below the full {full.dim}; nothing is removed.")
-    drawn = seeds if isinstance(seeds, Iterable) else range(positive_int(seeds, "seeds"))
-    subsets = [RandomSubset(positive_int(seed, "seed", least=0)) for seed in drawn]
-    if len({*subsets}) < max(2, len(subsets)):
-        raise UsageError(f"seeds: give at least two, each once; got {[subset.seed for subset in subsets]}.")
+    given = seeds if isinstance(seeds, Iterable) else range(positive_int(seeds, "seeds"))
+    drawn = [positive_int(seed, "seed", least=0) for seed in given]
+    if len({*drawn}) < max(2, len(drawn)):
+        raise UsageError(f"seeds: give at least two, each once; got {drawn}.")
     quarters = dict.fromkeys(full.dim * n // 4 for n in (1, 2, 3))
-    starts = list(quarters if windows is None else windows)
-    moved = [Window(positive_int(start, "start", least=0)) for start in starts]
+    starts = [positive_int(start, "start", least=0) for start in (quarters if windows is None else windows)]
     if len({*starts}) < len(starts) or max(starts, default=0) >= full.dim:
         raise UsageError(f"windows: give each start once, and below {full.dim}; got {starts}.")
     chosen = chosen_tasks(tasks)
@@ -188,7 +164,7 @@ def evaluate_truncations(
     if pca_texts is not None:
         whole.append(PCA.fit(model, pca_texts, depth, **encoding))
     # A permutation of all coordinates changes no score: subsets and windows only below D.
-    permuted: list[Truncation] = [*subsets, *moved]
+    permuted = [random_subset(seed, full.dim) for seed in drawn] + [window(start, full.dim) for start in starts]
     pairs = [*product(whole, (full.dim, *narrow)), *product(permuted, narrow)]
     variants = [Variant(Size(depth, dim), truncation=truncation) for truncation, dim in pairs]
     grid = score_variants(model, chosen, variants, cache=cache, n_jobs=n_jobs, **encoding)

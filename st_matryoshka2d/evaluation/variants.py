@@ -23,7 +23,7 @@ class Truncation(Protocol):
     def name(self) -> str:
         """Short unique name, for grids."""
 
-    def __call__(self, embeddings: Tensor, num_layers: int) -> Tensor:
+    def __call__(self, embeddings: Tensor) -> Tensor:
         """Order or transform the coordinates."""
 
 
@@ -32,7 +32,7 @@ class _First:
 
     name: str = AXES["truncation"]
 
-    def __call__(self, embeddings: Tensor, num_layers: int) -> Tensor:
+    def __call__(self, embeddings: Tensor) -> Tensor:
         return embeddings
 
 

@@ -102,11 +102,14 @@ class TruncationResult(SavedTable):
             subsets or windows), `score` and `relative` (means), and `std` (of the sample; NaN for
             one run), `min` and `max` of `relative`.
         """
+        groups = self.to_frame(task).groupby(["method", "dim", "removed"], sort=False)
         # By default pandas skips NaN, which would hide a failed seed.
-        whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
-        columns = {"runs": ("score", "size"), "score": ("score", whole["mean"]), "relative": ("relative", whole["mean"])}
-        columns |= {name: ("relative", whole[name]) for name in ("std", "min", "max")}
-        return self.to_frame(task).groupby(["method", "dim", "removed"], sort=False).agg(**columns).reset_index()
+        mean, std, least, most = (
+            groups[["score", "relative"]].agg(name, skipna=False) for name in ("mean", "std", "min", "max")
+        )
+        return mean.assign(
+            runs=groups.size(), std=std["relative"], min=least["relative"], max=most["relative"]
+        ).reset_index()[["method", "dim", "removed", "runs", "score", "relative", "std", "min", "max"]]
 
     def verdict(self, task: str | None = None) -> pd.DataFrame:
         r"""Test for each dim whether the first coordinates carry more than a random subset.
@@ -120,10 +123,8 @@ class TruncationResult(SavedTable):
 
         Returns:
             One row for each dim below the full one; columns `dim`, `removed`, the relative scores
-            `first`, `random` (mean),
-            `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no
-                difference"`, or `"unknown"`
-            if a score is missing.
+            `first`, `random` (mean), `std`, `low` and `high` (the interval), and `order`:
+            `"helps"`, `"hurts"`, `"no difference"`, or `"unknown"` if a score is missing.
         """
         summary = self.summary(task).set_index(["dim", "removed"])
         first, random = (summary[summary["method"] == method] for method in (_FIRST, "random"))
@@ -161,18 +162,18 @@ class TruncationResult(SavedTable):
 
     def __str__(self) -> str:
         full_dim = self.full.dim
-        kept = self.summary().set_index(["method", "dim"])["relative"]
+        shares = self.summary().set_index(["method", "dim"])["relative"]
         full_score = self.grid.at(truncation=_FIRST).score(self.full)
         lines = [f"{self._subject(None)}: {100 * full_score:.2f} at the full {full_dim} dims."]
         for row in self.verdict().to_dict("records"):
             named = {("window", row["dim"]): "windows", ("pca", row["dim"]): "PCA"}
-            others = ", ".join(f"{name} {100 * kept[key]:.1f} %" for key, name in named.items() if key in kept.index)
+            others = ", ".join(f"{name} {100 * shares[key]:.1f} %" for key, name in named.items() if key in shares.index)
             lines.append(
                 f"{row['dim']:{len(str(full_dim))}} of {full_dim} dims ({row['removed']} % removed): "
                 f"prefix keeps {100 * row['first']:.1f} %, random {100 * row['random']:.1f} % "
                 f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{f' ({others})' if others else ''}."
             )
-        if "pca" not in kept.index:
+        if "pca" not in shares.index:
             lines.append("PCA was not scored: it needs pca_texts.")
         return "\n".join(lines)
 

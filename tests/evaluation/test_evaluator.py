@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import csv
-import os
 import pickle
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,23 @@ import pandas as pd
 import pytest
 import torch
 from mteb.mocks.mock_tasks import MockAggregatedTask, MockClassificationTask
+from scipy.stats import spearmanr
 from sentence_transformers import InputExample, SentenceTransformer, SimilarityFunction
 from sentence_transformers.base.evaluation import SequentialEvaluator
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.util import pairwise_cos_sim
 from torch.utils.data import DataLoader
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, add_to_model_card, sizes_ladder
 from st_matryoshka2d.evaluation.tasks import parts_of
-from tests import ROOT
 from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
+from tests.support.adapters import by_hand, lora
 from tests.support.families import TEXTS
+from tests.support.launch import finished_in_two
 from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
-from tests.support.training import OLD
+from tests.support.training import OLD, RECIPES, cut_by_hand, train
 
 
 class LikeAtTheStart(LocalSTS):
@@ -230,17 +231,7 @@ def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """The first process evaluates, both receive the scores, and training is unaffected."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    done = subprocess.run(
-        [*launch, "-m", "tests.evaluation.evaluator_script", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    finished_in_two("tests.evaluation.evaluator_script", tmp_path)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
     assert len(first["log"]) == 4
     assert first["log"] == first["history"] == second["log"]
@@ -388,3 +379,34 @@ def test_refuses_invalid_sizes_before_computing(tiny: SentenceTransformer, wrong
         GridEvaluator(task, **wrong)(tiny)
     assert task.loads == 0
     assert not seen
+
+
+class OnePart(LocalSTS):
+    """One split of one subset."""
+
+    metadata = LocalSTS.metadata.model_copy(update={"eval_splits": ["test"], "eval_langs": ["eng-Latn"]})
+
+
+# of mteb
+@pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning")
+def test_training_with_an_adapter_is_scored(
+    tiny: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, task, sizes = copy.deepcopy(tiny), OnePart(), [Size(2, 8), Size(4, 32)]
+    model.add_adapter(lora())
+    evaluator = GridEvaluator(task, sizes, write_csv=False, primary_size="2L-8d")
+    schedule = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.02}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": evaluator.primary_metric, "greater_is_better": True}
+    train(model, RECIPES["Starbucks"](model), tmp_path, max_steps=2, evaluator=evaluator, **schedule, **best)
+    assert "Could not load the best model" not in caplog.text
+    (found,) = evaluator.history
+    (subset,) = task.dataset.values()
+    rows = subset["test"]
+    plain = by_hand(tiny, model)
+    assert abs(plain.encode(TEXTS) - tiny.encode(TEXTS)).max() > 0.01
+    for size in sizes:
+        with cut_by_hand(plain, size.num_layers):
+            one, two = (plain.encode(rows[name])[:, : size.dim] for name in ("sentence1", "sentence2"))
+        wanted = spearmanr(pairwise_cos_sim(one, two), rows["score"]).statistic
+        name = f"STS13_{size.num_layers:02d}L_{size.dim:04d}d"
+        assert found[name] == pytest.approx(wanted, abs=1e-3)

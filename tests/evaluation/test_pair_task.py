@@ -39,8 +39,8 @@ def rows() -> dict[str, list[Any]]:
 
 
 def cosines(model: SentenceTransformer, rows: Any) -> NDArray[np.float64]:
-    one, two = (model.encode(list(rows[column])).astype(float) for column in ("sentence1", "sentence2"))
-    return np.asarray((one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1))
+    first, second = (model.encode(list(rows[column])).astype(float) for column in ("sentence1", "sentence2"))
+    return np.asarray((first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1))
 
 
 def best(measure: Callable[[Any, Any], float], scores: NDArray[np.float64], labels: Any) -> float:
@@ -49,21 +49,23 @@ def best(measure: Callable[[Any, Any], float], scores: NDArray[np.float64], labe
     return max(measure(labels, scores > middle) for middle in (ordered[1:] + ordered[:-1]) / 2)
 
 
-def accuracy(labels: Any, found: Any) -> float:
-    return float(np.mean([label == one for label, one in zip(labels, found, strict=True)]))
+def accuracy(labels: Any, guesses: Any) -> float:
+    return float(np.mean([label == guess for label, guess in zip(labels, guesses, strict=True)]))
 
 
 def test_metrics_by_scikit_learn_and_a_loop(tiny: SentenceTransformer, rows: dict[str, list[Any]]) -> None:
     grid = quiet(tiny, pair_task(rows), sizes=SIZES)
     for size in SIZES:
-        found = cosines(truncate(tiny, num_layers=size.num_layers, dim=size.dim), rows)
-        precision = average_precision_score(rows["label"], found)
+        similarities = cosines(truncate(tiny, num_layers=size.num_layers, dim=size.dim), rows)
+        precision = average_precision_score(rows["label"], similarities)
         assert 0.5 < precision < 1
         assert grid.score(size, metric="cosine_ap") == pytest.approx(precision, abs=1e-6)
         # mteb's main metric is the best of its functions
         assert grid.score(size) >= grid.score(size, metric="cosine_ap")
-        assert grid.score(size, metric="cosine_accuracy") == pytest.approx(best(accuracy, found, rows["label"]), abs=1e-9)
-        assert grid.score(size, metric="cosine_f1") == pytest.approx(best(f1_score, found, rows["label"]), abs=1e-9)
+        assert grid.score(size, metric="cosine_accuracy") == pytest.approx(
+            best(accuracy, similarities, rows["label"]), abs=1e-9
+        )
+        assert grid.score(size, metric="cosine_f1") == pytest.approx(best(f1_score, similarities, rows["label"]), abs=1e-9)
     assert grid.score(SIZES[0]) != grid.score(SIZES[1])
 
 
@@ -76,8 +78,8 @@ def test_mteb_and_documents_of_another_size(tiny: SentenceTransformer, rows: dic
     assert result.get_score() == pytest.approx(whole.score("4L-32d"), abs=1e-6)
     across = quiet(tiny, task, sizes=["2L-32d"], documents="4L-32d")
     one, two = truncate(tiny, num_layers=2).encode(rows["sentence1"]), tiny.encode(rows["sentence2"])
-    found = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
-    expected = average_precision_score(rows["label"], found)
+    similarities = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
+    expected = average_precision_score(rows["label"], similarities)
     assert across.score("2L-32d", metric="cosine_ap") == pytest.approx(expected, abs=1e-6)
 
 
@@ -123,9 +125,11 @@ def test_a_repeated_pair_is_no_further_example() -> None:
 
 def test_real_pairs(minilm: SentenceTransformer, shared: Path) -> None:
     frame = pd.read_parquet(shared / "data/pair_classification/mrpc/test.parquet").iloc[::10]
-    found = cosines(truncate(minilm, num_layers=1, dim=384), frame)
+    similarities = cosines(truncate(minilm, num_layers=1, dim=384), frame)
     grid = quiet(minilm, pair_task(frame), sizes=["1L-384d"])
     assert grid.score("1L-384d", metric="cosine_ap") == pytest.approx(
-        average_precision_score(frame["label"], found), abs=1e-4
+        average_precision_score(frame["label"], similarities), abs=1e-4
     )
-    assert grid.score("1L-384d", metric="cosine_accuracy") == pytest.approx(best(accuracy, found, frame["label"]), abs=1e-2)
+    assert grid.score("1L-384d", metric="cosine_accuracy") == pytest.approx(
+        best(accuracy, similarities, frame["label"]), abs=1e-2
+    )

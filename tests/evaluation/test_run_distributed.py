@@ -1,14 +1,7 @@
-"""Two processes share an evaluation: both get the result of a single process, with half of the work each."""
+"""Two processes share an evaluation: both get the result of a single process, with half of the texts each."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +12,10 @@ from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult
-from tests import ROOT
-from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, SIZES, STOPPED, Embedded, grid
+from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, STOPPED, Embedded, grid, stop_at
 from tests.support import families
+from tests.support.launch import finished_in_two
+from tests.support.results import assert_identical
 from tests.support.task_types import marks
 
 pytestmark = [*marks, pytest.mark.slow]
@@ -29,28 +23,7 @@ pytestmark = [*marks, pytest.mark.slow]
 Results = list[dict[str, Any]]
 # Other batches cause other rounding errors of embeddings, and sometimes move an integer by one.
 ROUNDING, ONE_INTEGER = 1e-6, 1e-3
-
-
-def launch(part: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"),
-            *("-m", "tests.evaluation.distributed_script", part, str(folder)),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def launched(part: str, folder: Path) -> Results:
-    done = launch(part, folder)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    (folder / f"{part}.log").write_text(done.stderr)
-    return [torch.load(folder / f"{part}-{rank}.pt", weights_only=False) for rank in range(2)]
+STOP = 3 * CHUNK
 
 
 @pytest.fixture(scope="module")
@@ -74,34 +47,15 @@ def embedded(model: SentenceTransformer) -> Embedded:
 
 
 @pytest.fixture(scope="module")
-def shared(folder: Path) -> Results:
-    return launched("share", folder)
+def ranks(folder: Path, model: SentenceTransformer, embedded: Embedded) -> Results:
+    """Return the results of both processes, which also resume what one process has begun."""
+    stop_at(model, embedded, STOP, folder / "of one")
+    finished_in_two("tests.evaluation.distributed_script", folder)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
-@pytest.fixture(scope="module")
-def stopped(folder: Path) -> Path:
-    """Return the folder of a launch that was killed while it read a corpus."""
-    done = launch("stop", folder)
-    assert done.returncode == -signal.SIGKILL, done.stdout[-3000:] + done.stderr[-6000:]
-    for name in ("whole", "torn", "apart", "single"):
-        shutil.copytree(folder / "stopped", folder / name)
-    # As if it had been killed before the second process could write.
-    next((folder / "torn").rglob("search-*-1.safetensors")).unlink()
-    return folder / "stopped"
-
-
-@pytest.fixture(scope="module")
-def resumed(folder: Path, stopped: Path) -> Results:
-    return launched("resume", folder)
-
-
-def assert_identical(one: GridResult, other: GridResult) -> None:
-    pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
-    pd.testing.assert_frame_equal(one.items, other.items, check_exact=True)
-
-
-def assert_close(found: GridResult, expected: GridResult) -> None:
-    one, other = found.frame, expected.frame
+def assert_close(shared: GridResult, alone: GridResult) -> None:
+    one, other = shared.frame, alone.frame
     pd.testing.assert_frame_equal(one.drop(columns="score"), other.drop(columns="score"))
     tolerance = other["precision"].map(lambda precision: ONE_INTEGER if precision == "int8" else ROUNDING)
     same = (one["score"] - other["score"]).abs() <= tolerance
@@ -110,131 +64,71 @@ def assert_close(found: GridResult, expected: GridResult) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_match_one_with_half_the_work(
-    shared: Results, model: SentenceTransformer, embedded: Embedded, name: str
+    ranks: Results, model: SentenceTransformer, embedded: Embedded, name: str
 ) -> None:
-    first, second = shared
+    first, second = ranks
     assert_identical(first["grids"][name], second["grids"][name])
     embedded.forget()
     assert_close(first["grids"][name], grid(model, CASES[name]))
-    counts = [rank["counts"][name] for rank in shared]
-    copies = 3 if name == "aggregate" else 0  # a document's copies may be in both halves
-    assert embedded.texts <= sum(counts) <= embedded.texts + copies
-    assert abs(counts[0] - counts[1]) <= 4 + copies  # the odd one of each subset and split
+    counts = [rank["counts"][name] for rank in ranks]
+    assert sum(counts) == embedded.texts
+    chunks = DOCUMENTS // CHUNK + 1 if name == "many chunks" else 1
+    assert 0 <= counts[0] - counts[1] <= chunks + 7  # the odd one of each chunk, subset and split
 
 
-def test_failure_stops_both_processes_with_reason(shared: Results) -> None:
-    first, second = (rank["errors"] for rank in shared)
-    assert second["fails"] == "OSError: no such data here"
-    assert "another has failed. Process 1: OSError: no such data here" in first["fails"]
+def test_failure_stops_both_processes_with_reason(ranks: Results) -> None:
+    first, second = (rank["errors"] for rank in ranks)
+    other = "OtherProcessError: This process stops because another has failed. Process"
+    assert first["first fails"] == "OSError: no such data here"
+    assert second["first fails"] == f"{other} 0: OSError: no such data here"
+    assert first["second fails"] == f"{other} 1: OSError: no such memory here"
+    assert second["second fails"] == "OSError: no such memory here"
     for errors in (first, second):
-        assert "The processes share one evaluation, but differ in: sizes," in errors["differs"]
-        assert errors["other data"].endswith("The processes share one evaluation, but differ in: data of the tasks.")
-        assert "differ in: weights or settings of the model. On CPUs, a Trainer" in errors["other weights"]
+        for what in ("sizes", "data of the tasks", "weights or settings of the model"):
+            assert f"UsageError: The processes share one evaluation, but differ in: {what}" in errors[what]
+    for rank in ranks:
+        assert_identical(rank["after errors"], ranks[0]["grids"]["sts"])
 
 
-def test_processes_continue_after_failure(shared: Results) -> None:
-    for rank in shared:
-        assert_identical(rank["after errors"], shared[0]["grids"]["sts"])
-
-
-def test_long_wait_is_logged(shared: Results, folder: Path) -> None:
-    said = (folder / "share.log").read_text()
-    assert "Process 0 waits for the others: every process of the launch must call `evaluate`." in said
-    assert "Process 1 waits" not in said
+def test_long_wait_is_logged(ranks: Results) -> None:
+    words = "Process 0 waits for the others: every process of the launch must call `evaluate`."
+    assert [rank["waits"] for rank in ranks] == [[words], []]
 
 
 def test_in_a_trainer_the_first_process_evaluates_by_itself(
-    shared: Results, model: SentenceTransformer, embedded: Embedded
+    ranks: Results, model: SentenceTransformer, embedded: Embedded
 ) -> None:
     """sentence-transformers evaluates in the first process only; both receive its results."""
     embedded.forget()
     grid(model, CASES["one chunk"])
-    first, second = (rank["in a trainer"] for rank in shared)
+    first, second = (rank["in a trainer"] for rank in ranks)
     assert (first["texts"], second["texts"]) == (embedded.texts, 0)
     assert first["score"] == second["score"] == pytest.approx(first["after"], abs=ROUNDING)
     assert first["before"] != first["after"]
 
 
-def rows_read(cache: Path, rank: int) -> int:
-    """Return the number of documents that a process had read when it was killed."""
-    path = next(cache.rglob(f"search-*-{rank}.safetensors"), None)
-    if path is None:
-        return 0
-    with safe_open(path, framework="pt") as saved:
-        turns = int(saved.metadata()["turns_done"])
-    return min(turns * CHUNK, share(rank))
+def documents_read(cache: Path) -> int:
+    """Return the number of documents that had been read when the evaluation was stopped."""
+    with safe_open(next(cache.rglob("search-*.safetensors")), framework="pt") as saved:
+        return int(saved.metadata()["chunks"]) * CHUNK
 
 
-def share(rank: int) -> int:
-    return DOCUMENTS // 2 + (rank if DOCUMENTS % 2 else 0)
-
-
-def test_a_killed_launch_leaves_whole_files(stopped: Path) -> None:
-    written = [path for path in stopped.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    kinds = Counter(path.suffix for path in written)
-    assert kinds[".safetensors"] >= 3
-    assert kinds[".parquet"] == len(SIZES) * 2
-    for path in written:
-        if path.suffix == ".parquet":
-            GridResult.load(path)
-        elif path.suffix == ".json":
-            json.loads(path.read_text())
-        elif path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as saved:
-                assert all(saved.get_tensor(name) is not None for name in saved.keys())  # noqa: SIM118
-    assert rows_read(stopped, 1) == 3 * CHUNK
-
-
-@pytest.fixture(scope="module")
-def alone(model: SentenceTransformer) -> GridResult:
-    """Return the result of an uninterrupted launch."""
-    return grid(model, STOPPED)
-
-
-@pytest.fixture(scope="module")
-def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
-    """Count the embedded texts of the task that the killed launch had not started."""
-    embedded.forget()
-    grid(model, CASES["classification"])
-    return embedded.texts
-
-
-@pytest.mark.parametrize("cache", ["whole", "torn"])
-def test_same_number_of_processes_resumes(
-    resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str
+def test_any_number_of_processes_resumes(
+    ranks: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
 ) -> None:
-    """Pairs, queries and documents on disk are not embedded again."""
-    first, second = resumed
-    assert_identical(first["grids"][cache], second["grids"][cache])
-    assert_close(first["grids"][cache], alone)
-    counts = [rank["counts"][cache][0] for rank in resumed]
-    read = [rows_read(stopped, 0), rows_read(stopped, 1) if cache == "whole" else 0]
-    assert [documents for documents, _ in counts] == [share(rank) - read[rank] for rank in range(2)]
-    assert sum(texts - documents for documents, texts in counts) == labelled
-
-
-def test_finished_evaluation_is_read_from_cache(
-    resumed: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
-) -> None:
-    for rank in resumed:
-        assert rank["counts"]["whole"][1] == (0, 0)
+    """Pairs, queries and documents on disk are not embedded again; only the first process uses the cache."""
+    alone = grid(model, STOPPED)
+    resumed, finished = zip(*(rank["resumed"] for rank in ranks), strict=True)
+    assert sum(documents for _, documents, _ in resumed) == sum(texts for *_, texts in resumed) == DOCUMENTS - STOP
+    assert [texts for *_, texts in finished] == [0, 0]
+    for of_rank, *_ in (*resumed, *finished):
+        assert_identical(of_rank, resumed[0][0])
+    assert_close(resumed[0][0], alone)
+    assert documents_read(folder / "of two") == STOP
     embedded.forget()
-    assert_identical(grid(model, STOPPED, cache=folder / "whole"), resumed[0]["grids"]["whole"])
-    assert embedded.texts == 0
-    for cache in ("whole", "torn"):
+    assert_close(grid(model, STOPPED, cache=folder / "of two"), alone)
+    assert embedded.texts == embedded.documents == DOCUMENTS - STOP
+    for cache in ("of one", "of two"):
         left = [path.name for path in (folder / cache).rglob("*") if path.name.startswith((".", "texts-", "search-"))]
         assert left == []
-
-
-def test_other_number_of_processes_restarts_search(
-    folder: Path, stopped: Path, model: SentenceTransformer, embedded: Embedded, alone: GridResult, labelled: int
-) -> None:
-    embedded.forget()
-    found = grid(model, STOPPED, cache=folder / "single")
-    assert (embedded.documents, embedded.texts) == (DOCUMENTS, DOCUMENTS + labelled)
-    assert_close(found, alone)
-
-
-def test_refuses_processes_without_shared_folder(resumed: Results) -> None:
-    for rank in resumed:
-        assert "see different files" in rank["apart"]
+    assert not (folder / "unused").exists()

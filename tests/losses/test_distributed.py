@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 
-from st_matryoshka2d.evaluation.launch import Processes
+from st_matryoshka2d.evaluation.processes import in_all_processes
 from st_matryoshka2d.losses import MIPICLoss, RelationalDistillLoss
 from st_matryoshka2d.losses.distributed import average_gradient, gather, own_rows
 from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
@@ -141,8 +141,5 @@ def test_single_process_launch_matches_plain_step(tiny: SentenceTransformer, req
 
 @pytest.mark.usefixtures("_launch")
 def test_single_process_does_not_share_evaluation(tiny: SentenceTransformer) -> None:
-    processes = Processes.of_launch(tiny)
-    assert processes == Processes(rank=0, count=1)
-    assert processes.everyones("value") == ["value"]
-    with pytest.raises(OSError, match="no such data"), processes.failing_together():
-        raise OSError("no such data")
+    encode = tiny.encode
+    assert in_all_processes(tiny, encode, lambda *given: given, {"tasks": ["T"]}) == (encode, 1)

@@ -43,6 +43,13 @@ def finished_in_two(module: str, *arguments: str | Path) -> str:
     return finished(sys.executable, "-m", "tests.support.two_processes", module, *arguments)
 
 
+def finished_with_hub(hub: Path, serve: Path, folder: Path, *command: str) -> str:
+    """Run `python -m COMMAND` with a Hub that serves a folder; return its output."""
+    with module_at(serve).serve(hub, writable=False) as url:
+        own = {"HF_ENDPOINT": url, "HF_HOME": str(folder / "hf"), "MTEB_CACHE": str(folder / "mteb")}
+        return finished(sys.executable, "-m", *command, HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1", timeout=3600, **own)
+
+
 def freeze_garbage_collector() -> None:
     """Freeze imported objects: the Trainer collects garbage at each start, which takes most of a short run."""
     gc.collect()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.search_state import SearchState
+from st_matryoshka2d.evaluation.search import SearchState
 
 BLOCKS, VIEWS, TOP, DOCUMENTS = [3, 2], 4, 5, 40
 
@@ -21,7 +21,7 @@ def found(scores: list[Tensor], documents: range) -> SearchState:
         part = of_block[:, :, documents.start : documents.stop]
         state.blocks[number] = state.blocks[number].with_documents(rows, part, TOP)
     state.ranges = [torch.randn(2, 6), torch.randn(2, 3)]
-    state.turns_done = 7
+    state.chunks = 7
     return state
 
 
@@ -34,7 +34,7 @@ def tensors(state: SearchState) -> list[Tensor]:
 
 
 def assert_same(one: SearchState, other: SearchState) -> None:
-    assert one.turns_done == other.turns_done
+    assert one.chunks == other.chunks
     for left, right in zip(tensors(one), tensors(other), strict=True):
         assert left.dtype == right.dtype
         assert torch.equal(left, right)
@@ -54,7 +54,7 @@ def test_other_search_starts_from_scratch(tmp_path: Path) -> None:
     found(random_scores(), range(9)).save(file, "another search")
     state = SearchState.begin(file, "this search", BLOCKS, VIEWS)
     assert_same(state, SearchState.begin(None, "this search", BLOCKS, VIEWS))
-    assert (state.turns_done, state.ranges, file.exists()) == (0, [], False)
+    assert (state.chunks, state.ranges, file.exists()) == (0, [], False)
 
 
 def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,12 +72,3 @@ def test_loaded_state_can_be_updated(tmp_path: Path) -> None:
     found(random_scores(), range(11)).save(file, "this search")
     file.write_bytes(b"")
     assert all(torch.equal(left, right) for left, right in zip(tensors(state), before, strict=True))
-
-
-def test_merges_parts_of_processes() -> None:
-    scores, shares = random_scores(), (range(0, 13), range(13, 13), range(13, DOCUMENTS))
-    parts = [found(scores, share) for share in shares]
-    for whole, of_block in zip(SearchState.merged(parts, TOP), scores, strict=True):
-        best = of_block.topk(TOP, dim=2)
-        assert torch.equal(whole.scores, best.values)
-        assert torch.equal(whole.rows.long(), best.indices)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from st_matryoshka2d.evaluation.embeddings import Memo
+from st_matryoshka2d.evaluation.memo import Memo
 
 ODD = ["", " ", "a", "A", "a ", "\0", "é", "e\u0301", "\ud800", "😀", "a\nb", "x" * 5000]
 WIDTH = 6
@@ -55,15 +55,6 @@ def test_every_text_gets_its_own_embedding(tmp_path: Path, on_disk: bool) -> Non
         assert_has(Memo(folder), known)
 
 
-def test_does_not_rewrite_texts_of_other_process(tmp_path: Path) -> None:
-    memo = Memo(tmp_path)
-    memo.add(["a", "b"], embeddings(["a", "b"]), write=False)
-    assert list(tmp_path.iterdir()) == []
-    memo.add(["c"], embeddings(["c"]))
-    assert_has(memo, ["a", "b", "c"])
-    assert Memo(tmp_path).missing(["a", "b", "c"]) == ["a", "b"]
-
-
 def test_ignores_unfinished_files(tmp_path: Path) -> None:
     Memo(tmp_path).add(["a"], embeddings(["a"]))
     for name in (".tmp12ab", ".0123456789abcdef.part.safetensors"):
@@ -76,10 +67,10 @@ def test_ignores_unfinished_files(tmp_path: Path) -> None:
 def test_two_runs_at_once_may_write_the_same_text(tmp_path: Path) -> None:
     """Each reads the folder before the other writes, so that the files contain a text twice."""
     Memo(tmp_path).add(["a"], embeddings(["a"]))
-    one, other = Memo(tmp_path), Memo(tmp_path)
-    one.add(["b", "c"], embeddings(["b", "c"]))
-    other.add(["d"], embeddings(["d"]), write=False)
-    other.add(["c", "e"], embeddings(["c", "e"]))
+    runs = Memo(tmp_path), Memo(tmp_path)
+    runs[0].add(["b", "c"], embeddings(["b", "c"]))
+    (tmp_path / "000001.safetensors").rename(tmp_path / "000002.safetensors")
+    runs[1].add(["c", "e"], embeddings(["c", "e"]))
     after = Memo(tmp_path)
     after.add(["f", "g"], embeddings(["f", "g"]))
     assert_has(after, ["a", "b", "c", "e", "f", "g"])

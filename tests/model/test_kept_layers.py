@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 from transformers import BertConfig
 
@@ -34,6 +35,7 @@ from tests.support.declared import declare_layers, declare_training
 from tests.support.families import cut_by_hand
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, readouts, tasks, turned
 from tests.support.quick import quick
+from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 

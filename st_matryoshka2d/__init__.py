@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.errors import DataWarning, UsageError
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
-    from st_matryoshka2d.evaluation.custom_search import retrieval_task
-    from st_matryoshka2d.evaluation.custom_tasks import classification_task, pair_task, sts_task
     from st_matryoshka2d.evaluation.evaluate import evaluate
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.latency import benchmark_latency
@@ -29,6 +27,9 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card.add import add_to_model_card
+    from st_matryoshka2d.own_data.classification import classification_task
+    from st_matryoshka2d.own_data.pairs import pair_task, sts_task
+    from st_matryoshka2d.own_data.search import retrieval_task
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.queries.fit_queries import fit_queries
     from st_matryoshka2d.sizes import Size, sizes_ladder
@@ -47,8 +48,9 @@ _HOME = {
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
     "grid.compare": ["GridComparison"],
-    "evaluation.custom_search": ["retrieval_task"],
-    "evaluation.custom_tasks": ["classification_task", "pair_task", "sts_task"],
+    "own_data.classification": ["classification_task"],
+    "own_data.pairs": ["pair_task", "sts_task"],
+    "own_data.search": ["retrieval_task"],
     "evaluation.evaluate": ["evaluate"],
     "evaluation.truncations": ["evaluate_truncations"],
     "evaluation.evaluator": ["GridEvaluator"],

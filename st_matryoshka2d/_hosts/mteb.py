@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+import mteb
 import numpy as np
 import torch
+from mteb.abstasks import AbsTask
 from mteb.abstasks.classification import AbsTaskClassification, ClassificationMetrics
 from mteb.models import CompressionWrapper, ModelMeta
 from mteb.types import OutputDType
@@ -74,3 +77,27 @@ class QuietClassification(AbsTaskClassification):
 
     def _calculate_scores(self, y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:
         return classification_scores(y_test, y_pred)
+
+
+def task_of_mteb(name: str) -> AbsTask | None:
+    """Return mteb's task of this name; creating it would reseed the random generators."""
+    with random_states_kept(), suppress(KeyError):
+        return mteb.get_task(name)
+    return None
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Restore all random states: mteb seeds them whenever a task is created or scored."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    # Reading the random state of an unused GPU would allocate memory on it.
+    used = torch.cuda.is_initialized()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        if not used:
+            # takes effect when a GPU is first used
+            torch.cuda.manual_seed_all(torch.initial_seed())

@@ -15,9 +15,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
+from st_matryoshka2d._hosts.mteb import random_states_kept
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.evaluate import evaluate
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, random_states_kept
+from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.model.pipeline import unwrap

@@ -14,14 +14,14 @@ from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d._hosts.mteb import quiet_mteb
+from st_matryoshka2d._hosts.mteb import quiet_mteb, random_states_kept
 from st_matryoshka2d.encoding.texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, result_of
 from st_matryoshka2d.evaluation.processes import Encode, in_all_processes
 from st_matryoshka2d.evaluation.search import TaskSearch
 from st_matryoshka2d.evaluation.store import Cache, Scored, Store
-from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, random_states_kept
+from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.model.sides import sides_of

@@ -1,28 +1,22 @@
-"""Choose mteb tasks, load their data, and contain mteb's side effects."""
+"""Choose mteb tasks, and load their data."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
-import random
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
-from typing import Any, ClassVar
 
 import mteb
-import numpy as np
 import pandas as pd
-import torch
 from datasets import Dataset, DatasetDict
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
-from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
 
+from st_matryoshka2d._hosts.mteb import random_states_kept, task_of_mteb
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.own_data.task import OwnData
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
@@ -78,15 +72,8 @@ def data_of(task: AbsTask) -> Iterator[None]:
         yield
 
 
-def _task_of_mteb(name: str) -> AbsTask | None:
-    """Return mteb's task of this name; creating it would reseed the random generators."""
-    with random_states_kept(), suppress(KeyError):
-        return mteb.get_task(name)
-    return None
-
-
 def _named(name: str) -> AbsTask | Benchmark:
-    if (task := _task_of_mteb(name)) is not None:
+    if (task := task_of_mteb(name)) is not None:
         return task
     with random_states_kept(), suppress(KeyError):
         return mteb.get_benchmark(name)
@@ -95,90 +82,3 @@ def _named(name: str) -> AbsTask | Benchmark:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Similar names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists all tasks."
     raise UsageError(f"mteb has no task or benchmark named {name!r}. {hint}")
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Restore all random states: mteb seeds them whenever a task is created or scored."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    # Reading the random state of an unused GPU would allocate memory on it.
-    used = torch.cuda.is_initialized()
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
-        if not used:
-            # takes effect when a GPU is first used
-            torch.cuda.manual_seed_all(torch.initial_seed())
-
-
-class OwnData(AbsTask):
-    """Mixin for mteb's task classes: the data comes from memory instead of the Hub."""
-
-    kind: ClassVar[TaskType]
-    category: ClassVar[TaskCategory]
-    main_score: ClassVar[str]
-
-    def __init__(self, name: str, data: dict[str, Any], *, description: str, **settings: Any) -> None:
-        digest = hashlib.sha256()
-        _feed(digest, [self.kind, name, settings])
-        _feed(digest, data)
-        self.metadata = TaskMetadata(
-            name=name,
-            type=self.kind,
-            category=self.category,
-            main_score=self.main_score,
-            # mteb only looks up the prompt of a task type for its own tasks
-            prompt=self.abstask_prompt,
-            description=description,
-            dataset={"path": f"own-data/{name}", "revision": digest.hexdigest()[:16]},
-            eval_splits=["test"],
-            eval_langs=["und-Zyyy"],  # ISO codes of an undetermined language and script
-        )
-        self._own = (self.metadata, data)
-        self.__dict__.update(settings)
-        with random_states_kept():
-            super().__init__()
-        self.load_data()
-
-    def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
-        """Set `dataset` from memory."""
-        self.dataset = _containers(self._own[1])
-        self.data_loaded = True
-
-    def unload_data(self) -> None:
-        """Drop `dataset`. mteb's own method would also delete the metadata, which belong to this object."""
-        self.metadata = self._own[0]
-        self.dataset = None
-        self.data_loaded = False
-
-
-def check_name(name: object) -> None:
-    """Refuse a task name that is no file name or belongs to a task of mteb."""
-    if not isinstance(name, str):
-        raise UsageTypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
-    if not re.fullmatch(r"\w[\w .+-]*", name):
-        raise UsageError(f"name={name!r} must work as a file name: use letters, digits, '_', '-', '+', '.' and spaces.")
-    if _task_of_mteb(name) is not None:
-        raise UsageError(f"name={name!r} is a task of mteb, and results would be confused. Choose another name.")
-
-
-def _containers(data: Any) -> Any:
-    """Copy nested dicts, because mteb modifies them; rows are shared."""
-    return type(data)({key: _containers(value) for key, value in data.items()}) if isinstance(data, dict) else data
-
-
-def _feed(digest: Any, data: Any) -> None:
-    """Update a digest with nested dicts of data; data sets in batches of rows."""
-    if isinstance(data, dict):
-        for key in sorted(data):
-            _feed(digest, key)
-            _feed(digest, data[key])
-    elif isinstance(data, Dataset):
-        _feed(digest, [data.column_names, len(data)])
-        for batch in data.with_format(None).iter(1000):
-            _feed(digest, list(batch.values()))
-    else:
-        digest.update(json.dumps(data).encode())

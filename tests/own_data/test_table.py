@@ -135,7 +135,7 @@ MAKERS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), refusals())
+@pytest.mark.parametrize(("call", "words"), [*refusals()])
 def test_wrong_data_are_refused(call: Callable[[], object], words: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
         call()

@@ -1,0 +1,1 @@
+"""Tasks from the user's own data."""

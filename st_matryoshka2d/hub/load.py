@@ -24,7 +24,7 @@ from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
-from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
+from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
@@ -192,7 +192,6 @@ def _router(checkpoint: Checkpoint) -> dict[str, type[Router]]:
 def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
     """Return a loaded route as a model without a `Router`, with a name and a card of its own."""
     side = side_of(model, route)
-    inherit_card(side, model)
     name_apart(side, model, route)
     return side
 

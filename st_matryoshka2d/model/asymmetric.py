@@ -12,7 +12,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_table
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
@@ -76,7 +76,6 @@ def asymmetric(
     both = joined(model, **sides)
     if both.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
         both.similarity_fn_name = "cosine"
-    inherit_card(both, model)
     both.model_card_data.tags = [*dict.fromkeys([*both.model_card_data.tags, ASYMMETRIC])]
     sizes = {name: full_size(side) for name, side in sides.items()}
     for name, size in sizes.items():

@@ -18,7 +18,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
@@ -133,7 +133,6 @@ def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = 
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(pipeline, depth, SentenceTransformer)
     cut.truncate_dim = width
-    inherit_card(cut, model)
     if depth:
         size, name = full_size(cut), _name(model)
         for transformer in transformers_of(cut):
@@ -153,7 +152,6 @@ def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | Non
     cut = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
     full = full_size(model)
     cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
-    inherit_card(cut, model)
     for transformer in transformers_of(cut):
         config = transformer.model.config
         depth, width = config.num_hidden_layers, full_size(cut).dim

@@ -19,7 +19,6 @@ from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.sides import on_route, with_modules
 from st_matryoshka2d.sizes import Size, full_size
 
@@ -111,7 +110,6 @@ class Pipeline:
         """Make a pipeline of other modules, with the settings and the card of the model."""
         model = with_modules(self.model, modules, SentenceTransformer)
         model.truncate_dim = self.model.truncate_dim
-        inherit_card(model, self.model)
         return Pipeline.of(model)
 
     def copied(self) -> Pipeline:

@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
+from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.readout import tell_of_readouts
 
 QUERY, DOCUMENT = "query", "document"
@@ -79,7 +80,7 @@ def ends_with_normalize(side: SentenceTransformer) -> bool:
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
-    """Make a pipeline of other modules with the settings of the model."""
+    """Make a pipeline of other modules with the settings and the card of the model."""
     ordered: Any = OrderedDict(modules)
     pipeline = cls(
         modules=ordered,
@@ -93,6 +94,7 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
     pipeline.module_kwargs = copy.deepcopy(model.module_kwargs)
     # not `train()`, which would change all modules: a loaded backbone is in eval mode
     pipeline.training = model.training
+    inherit_card(pipeline, model)
     tell_of_readouts(pipeline)
     return pipeline
 

@@ -41,8 +41,7 @@ else:
     source = ["text"] if options.texts else ["HuggingFaceFW/fineweb", "sample-10BT"]
     texts = load_dataset(*source, data_files=options.texts, split="train", streaming=not options.texts)
 
-# Starbucks, section 4.1: batches of 512; the encoder sees 80 % of the words, the decoder 60 % (the
-# collator's defaults).
+# Starbucks, section 4.1: batches of 512; the encoder sees 80 % of the words, the decoder 60 % (the collator's defaults).
 tokenizer, model = AutoTokenizer.from_pretrained(start), SMAEForPreTraining.from_pretrained(start)
 arguments = TrainingArguments(
     output_dir=str(out / "pretraining"),
@@ -60,8 +59,7 @@ arguments = TrainingArguments(
 trainer = SMAETrainer(model, arguments, SMAEDataCollator(tokenizer, seed=42), token_rows(texts, tokenizer))
 trainer.train(resume_from_checkpoint=any(out.glob("pretraining/checkpoint-*")))
 if trainer.is_world_process_zero():
-    # AutoModel and SentenceTransformer load it without this package
-    model.save_pretrained(str(out / "encoder"))
+    model.save_pretrained(str(out / "encoder"))  # AutoModel and SentenceTransformer load it without this package
 trainer.accelerator.wait_for_everyone()
 # Starbucks, Table 5: batches of 128, one epoch of NLI.
 student = SentenceTransformer(modules=[Transformer(str(out / "encoder")), Pooling(model.mlm.config.hidden_size, "cls")])

@@ -2,9 +2,9 @@
 
     python examples/quickstart.py
 
-The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good at full size and worse when
-cut, since it was not trained for that. Without the Hugging Face Hub, the same weights come from a
-package and the data from _demo/data.py. Results go to `quickstart/`.
+The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good at full size and worse when cut, since it was not
+trained for that. Without the Hugging Face Hub, the same weights come from a package and the data from _demo/data.py. Results
+go to `quickstart/`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,16 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 
 model, triplets, task = demo_start.start(online, pairs=70 if smoke else 1000)
 
-# Score each size as it is, with its first and last layers, which is free. One pass over the texts
-# serves all 24 sizes.
+# Score each size as it is, with its first and last layers, which is free. One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims, layers="ends")
 print(f"\nBefore\n{before}")
 
-# Give every depth a readout into the space of the whole model, from raw text. It keeps the same
-# layers.
+# Give every depth a readout into the space of the whole model, from raw text. It keeps the same layers.
 texts = [*triplets["anchor"][:2000], *triplets["positive"][:2000]]
 model = align(model, texts, show_progress_bar=True)
 
-# Train a ladder of sizes in every step: a frozen copy of the model teaches all sizes, the labels
-# teach the full size.
+# Train a ladder of sizes in every step: a frozen copy of the model teaches all sizes, the labels teach the full size.
 print("\nTraining the sizes", *sizes_ladder(model))
 loss = RelationalDistillLoss(model, loss=MultipleNegativesRankingLoss(model))
 arguments = SentenceTransformerTrainingArguments(

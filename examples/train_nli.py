@@ -6,8 +6,7 @@
     torchrun --nproc-per-node 4 examples/train_nli.py           # four GPUs; `accelerate launch` works too
     python examples/train_nli.py --loss mipic --smoke           # two steps, offline
 
-Prints the STS-B score of each size before and after; small sizes gain most. Writes the model to
-`runs/nli-LOSS`.
+Prints the STS-B score of each size before and after; small sizes gain most. Writes the model to `runs/nli-LOSS`.
 """
 
 from __future__ import annotations
@@ -48,12 +47,10 @@ else:
 sizes = sizes_ladder(model)
 before = evaluate(model, task, sizes=sizes)
 
-# Processes share their embeddings, so the gradients equal those of one batch of 128 on any number
-# of GPUs.
+# Processes share their embeddings, so the gradients equal those of one batch of 128 on any number of GPUs.
 task_loss = MultipleNegativesRankingLoss(model, gather_across_devices=processes > 1)
 if options.loss == "distill":
-    # leave out `loss` to train on raw text
-    loss = ours.RelationalDistillLoss(model, loss=task_loss)
+    loss = ours.RelationalDistillLoss(model, loss=task_loss)  # leave out `loss` to train on raw text
 else:
     loss = PAPERS[options.loss](model, task_loss)
 

@@ -77,7 +77,8 @@ def as_numbers(cells: pd.Series[Any], what: str) -> pd.Series[float]:
 def as_names(cells: pd.Series[Any], what: str) -> pd.Series[str]:
     """Convert integers and strings, of ids and labels, to strings."""
     check_cells([isinstance(cell, (str, Integral)) for cell in cells], cells, what, "a string or an integer")
-    return check_texts(cells.map(str).astype(object), what)
+    names = pd.Series(list(map(str, cells)), cells.index, dtype=object, name=cells.name)
+    return check_texts(names, what)
 
 
 def check_texts(cells: pd.Series[Any], what: str, blank: bool = False) -> pd.Series[str]:

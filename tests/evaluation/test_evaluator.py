@@ -317,7 +317,7 @@ def test_a_grid_is_added_to_a_saved_model_and_replaced(tiny: SentenceTransformer
     assert rows(first) == {"layers / dim": ["8", "16"], **in_percent(before)}
     assert "![Scores by layers and dimensions](grid.png)" in first
     assert first.index("## Usage") < first.index("## Sizes") < first.index("## Training Details")
-    assert 'small = load("sentence_transformers_model_id", num_layers=4, dim=8)' in first
+    assert f'small = load("{tmp_path.name}", num_layers=4, dim=8)' in first
     start, end = first.index("<!-- sizes: begin -->"), first.index("<!-- sizes: end -->")
     # sentence-transformers says so of any model
     of_untrained = plain.replace("model trained. It maps", "model. It maps")

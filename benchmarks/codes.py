@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.aligning.place import starting_point
+from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size, mrl_dims

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.aligning.place import starting_point
+from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import with_words_left_out
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer

@@ -30,8 +30,8 @@ from sklearn.metrics import ndcg_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.aligning.into import Hidden, fit_into
-from st_matryoshka2d.aligning.place import starting_point
+from st_matryoshka2d.aligning.aligned_model import starting_point
+from st_matryoshka2d.aligning.other_space import Hidden, fit_into
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from st_matryoshka2d.grid.grid_tables import Items
-from st_matryoshka2d.grid.shares import at_once, resampled_scores
+from st_matryoshka2d.grid.share_of_full import at_once, resampled_scores
 
 Rows = NDArray[np.float64]
 

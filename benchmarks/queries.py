@@ -33,9 +33,9 @@ from sklearn.metrics import ndcg_score
 from torch.nn.functional import normalize
 
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.solve import DOCUMENTS
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.table import fit_table
 from st_matryoshka2d.queries.token_counts import TokenCounts
 from st_matryoshka2d.sizes import full_size
 

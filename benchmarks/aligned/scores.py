@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from aligned.embedded import STS, Embedded
-from st_matryoshka2d.aligning.fit import fit
-from st_matryoshka2d.aligning.gather import Gathered
+from st_matryoshka2d.aligning.own_space import fit
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
+from st_matryoshka2d.aligning.sample import Gathered
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["Readouts", "SearchSet", "aligned", "search", "sts"]

@@ -10,8 +10,13 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import agreement_text
-from st_matryoshka2d.aligning.fit import Fit, fit
-from st_matryoshka2d.aligning.gather import (
+from st_matryoshka2d.aligning.aligned_model import check_modules, placed, starting_point, trained_narrow, without_readouts
+from st_matryoshka2d.aligning.other_embeddings import Into, Target, target_of
+from st_matryoshka2d.aligning.other_space import fit_other
+from st_matryoshka2d.aligning.own_space import Fit, fit
+from st_matryoshka2d.aligning.refine import Refinement
+from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
+from st_matryoshka2d.aligning.sample import (
     Texts,
     drawn,
     gather,
@@ -19,11 +24,6 @@ from st_matryoshka2d.aligning.gather import (
     warn_without_prompts,
     without_copies,
 )
-from st_matryoshka2d.aligning.into import fit_other
-from st_matryoshka2d.aligning.place import check_modules, placed, starting_point, trained_narrow, without_readouts
-from st_matryoshka2d.aligning.refine import Refinement
-from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
-from st_matryoshka2d.aligning.target import Into, Target, target_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declaration import Declaration

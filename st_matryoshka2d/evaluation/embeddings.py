@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.processes import Encode
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
-from st_matryoshka2d.grid import agreement, pareto_front, pivots, recommend
+from st_matryoshka2d.grid import from_agreement as agreement
+from st_matryoshka2d.grid import pareto_front, pivots, recommend
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pandas as pd
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid import pivots
-from st_matryoshka2d.grid.agreement import SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, full_row, name_of
+from st_matryoshka2d.grid.from_agreement import SCORE, measure_of
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:

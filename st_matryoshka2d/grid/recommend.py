@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
-from st_matryoshka2d.grid.agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
+from st_matryoshka2d.grid.from_agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.limits import (
     Limit,
@@ -176,7 +176,7 @@ def candidates(
     metric: str | None = None,
 ) -> Candidates:
     """Return the sizes of a grid with all that a choice needs to know."""
-    from st_matryoshka2d.grid import shares  # imports SciPy
+    from st_matryoshka2d.grid import share_of_full as shares  # imports SciPy
 
     measure = measure_of(grid.frame, task, metric)
     table = costs(grid.frame, grid.latency, task, queries_per_document, metric)

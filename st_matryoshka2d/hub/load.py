@@ -16,9 +16,9 @@ from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.hub.load_readouts import add_readouts, cast_tables, load_table, require_declared
 from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
-from st_matryoshka2d.hub.readouts import add_readouts, cast_tables, load_table, require_declared
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.cut import cut_of, declare_cut

@@ -14,9 +14,9 @@ from torch import Tensor
 from st_matryoshka2d._hosts.sentence_transformers import mini_batches
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
-from st_matryoshka2d.losses.reading import check_reads_alike
-from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence, scores_of_others
+from st_matryoshka2d.losses.similarities import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.losses.teacher_input import check_reads_alike
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.sizes import full_size, prefix
 

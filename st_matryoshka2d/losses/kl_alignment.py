@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from st_matryoshka2d.losses.checks import one_of, positive
-from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence, score_logits
+from st_matryoshka2d.losses.similarities import at_least_float32, kl_divergence, score_logits
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size, prefix
 

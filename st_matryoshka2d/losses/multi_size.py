@@ -29,7 +29,7 @@ from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.losses.one_pass import CachedStep, Representation
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
-from st_matryoshka2d.losses.scores import matrix_similarity
+from st_matryoshka2d.losses.similarities import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration

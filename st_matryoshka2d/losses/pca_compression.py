@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.distributed import gather
-from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence
+from st_matryoshka2d.losses.similarities import at_least_float32, kl_divergence
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size, prefix
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive
-from st_matryoshka2d.losses.scores import at_least_float32
+from st_matryoshka2d.losses.similarities import at_least_float32
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import all_within, full_size, prefix, sizes_ladder

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.torch import around, parts
-from st_matryoshka2d.encoding.existing import Existing
+from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import without_adapters
@@ -24,8 +24,8 @@ from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
-from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.table import fit_table
 from st_matryoshka2d.queries.token_counts import TokenCounts, add_documents, each_once
 from st_matryoshka2d.sizes import Size
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, vstack
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.existing import Existing
+from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline

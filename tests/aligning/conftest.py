@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from st_matryoshka2d.aligning import fit, gather, ridge
+from st_matryoshka2d.aligning import own_space as fit
+from st_matryoshka2d.aligning import ridge
+from st_matryoshka2d.aligning import sample as gather
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, align, encode_sizes, evaluate, sts_task, truncate
-from st_matryoshka2d.aligning import place as module
-from st_matryoshka2d.aligning.place import starting_point, trained_narrow
+from st_matryoshka2d.aligning import aligned_model as module
+from st_matryoshka2d.aligning.aligned_model import starting_point, trained_narrow
 from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers, declare_training

@@ -10,8 +10,9 @@ from scipy.linalg import orthogonal_procrustes
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from st_matryoshka2d.aligning import into, ridge
-from st_matryoshka2d.aligning.into import Hidden, Moments, _Regression, fit_into
+from st_matryoshka2d.aligning import other_space as into
+from st_matryoshka2d.aligning import ridge
+from st_matryoshka2d.aligning.other_space import Hidden, Moments, _Regression, fit_into
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, fit_readout, left_out
 
 DIM = 12

@@ -28,7 +28,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation import embeddings, search
-from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.embedding_cache import Memo
 from tests.support import families
 from tests.support.labels import BinaryClassification, aggregate
 from tests.support.launch import freeze_garbage_collector

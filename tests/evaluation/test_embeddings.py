@@ -19,8 +19,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate, truncate
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
-from st_matryoshka2d.evaluation.memo import Memo
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
 from st_matryoshka2d.evaluation.search import TaskSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
-from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.files.atomic import replace_file, share_weights
 from st_matryoshka2d.model.readout_files import StoredReadouts, write_readouts
 

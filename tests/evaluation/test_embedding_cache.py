@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.embedding_cache import Memo
 
 ODD = ["", " ", "a", "A", "a ", "\0", "é", "e\u0301", "\ud800", "😀", "a\nb", "x" * 5000]
 WIDTH = 6

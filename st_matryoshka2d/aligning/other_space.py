@@ -11,9 +11,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import agreement_into
-from st_matryoshka2d.aligning.fit import Fit
-from st_matryoshka2d.aligning.gather import Gathered
+from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, left_out
+from st_matryoshka2d.aligning.sample import Gathered
 from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.sizes import Size
 

@@ -15,8 +15,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertConfig
 
 from st_matryoshka2d import DataWarning, align, truncate
-from st_matryoshka2d.aligning import gather as module
-from st_matryoshka2d.aligning.gather import Gathered, Text, different, drawn, gather, parts_of, without_copies
+from st_matryoshka2d.aligning import sample as module
+from st_matryoshka2d.aligning.sample import Gathered, Text, different, drawn, gather, parts_of, without_copies
 from st_matryoshka2d.model.kept_layers import chosen_layers, passes
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers

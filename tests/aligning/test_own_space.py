@@ -11,12 +11,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d import DataWarning, Size, align
-from st_matryoshka2d.aligning import fit as module
+from st_matryoshka2d.aligning import own_space as module
 from st_matryoshka2d.aligning.agreement import agreement_within, too_few
-from st_matryoshka2d.aligning.fit import fit
-from st_matryoshka2d.aligning.gather import Gathered
+from st_matryoshka2d.aligning.own_space import fit
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.ridge import Fitted, fit_readout
+from st_matryoshka2d.aligning.sample import Gathered
 from tests.support.pipelines import TEXTS
 
 WIDTH = 8

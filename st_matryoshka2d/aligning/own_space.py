@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from st_matryoshka2d.aligning.agreement import agreement_within, too_few
-from st_matryoshka2d.aligning.gather import Gathered
 from st_matryoshka2d.aligning.refine import Refinement, refined
 from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, calibrated, fit_readout
 from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation, neighbours
+from st_matryoshka2d.aligning.sample import Gathered
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import nn
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d._hosts.torch import around
-from st_matryoshka2d.aligning.fit import Fit
+from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import keeping

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import Router
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.gather import (
+from st_matryoshka2d.aligning.sample import (
     Part,
     Text,
     Texts,
@@ -22,7 +22,7 @@ from st_matryoshka2d.aligning.gather import (
     parts_of,
     warn_without_prompts,
 )
-from st_matryoshka2d.encoding.existing import Existing
+from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_name

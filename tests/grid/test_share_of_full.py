@@ -13,7 +13,7 @@ from scipy import stats
 from st_matryoshka2d import DataWarning, GridResult, Size
 from st_matryoshka2d.grid.grid_tables import Items
 from st_matryoshka2d.grid.items import FEWEST
-from st_matryoshka2d.grid.shares import DRAWS, at_once, resampled_scores
+from st_matryoshka2d.grid.share_of_full import DRAWS, at_once, resampled_scores
 from tests.support.grids import pairs_grid
 
 NOISE = {"1L-8d": 1.0, "2L-8d": 0.55, "2L-64d": 0.4, "4L-64d": 0.3}

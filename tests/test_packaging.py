@@ -167,7 +167,7 @@ def test_one_file_names_what_a_config_declares() -> None:
 # modules, and what runs in each step of training, when a Trainer may have replaced modules.
 DOORS = {
     *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "of", "_timed"),
-    *("coordinate_spread", "evaluate_truncations", "fit", "__init__", "trainable_size", "_require_pooled_tokens"),
+    *("coordinate_spread", "evaluate_truncations", "__init__", "trainable_size", "_require_pooled_tokens"),
     *("_some_layers", "remade", "layer_features", "finish", "reaching_heads"),
 }
 

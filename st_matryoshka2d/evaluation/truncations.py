@@ -63,9 +63,8 @@ class PCA:
     components: Float[Tensor, "full full"]
 
     @classmethod
-    def fit(cls, model: SentenceTransformer, texts: Iterable[str], num_layers: int, **encoding: Any) -> PCA:
-        """Fit the components of a depth on a sample of texts, in float64."""
-        size = Size(num_layers, Pipeline.of(model).full.dim)
+    def fit(cls, model: SentenceTransformer, texts: Iterable[str], size: Size, **encoding: Any) -> PCA:
+        """Fit the components of a depth in full width on a sample of texts, in float64."""
         sample = list(dict.fromkeys(filled_texts(texts)))
         if len(sample) <= size.dim:
             raise UsageError(
@@ -162,7 +161,7 @@ def evaluate_truncations(
     encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
     whole: list[Truncation] = [FIRST]
     if pca_texts is not None:
-        whole.append(PCA.fit(model, pca_texts, depth, **encoding))
+        whole.append(PCA.fit(model, pca_texts, Size(depth, full.dim), **encoding))
     # A permutation of all coordinates changes no score: subsets and windows only below D.
     permuted = [random_subset(seed, full.dim) for seed in drawn] + [window(start, full.dim) for start in starts]
     pairs = [*product(whole, (full.dim, *narrow)), *product(permuted, narrow)]

@@ -60,7 +60,7 @@ VERBS: dict[str, Callable[[SentenceTransformer, Any, Path], Any]] = {
     "encode_to_parquet": lambda model, texts, folder: encode_to_parquet(model, texts, folder, ["1L-8d"]),
     "align": lambda model, texts, folder: align(model, texts),
     "benchmark_latency": lambda model, texts, folder: benchmark_latency(model, 1, texts, rounds=1, show_progress_bar=False),
-    "PCA.fit": lambda model, texts, folder: PCA.fit(model, texts, 1),
+    "PCA.fit": lambda model, texts, folder: PCA.fit(model, texts, Size(1, 32)),
     "coordinate_spread": lambda model, texts, folder: coordinate_spread(model, texts),
 }
 

@@ -72,7 +72,7 @@ def test_window_wraps_around(start: int) -> None:
 
 def test_components_match_scikit_learn(tiny: SentenceTransformer) -> None:
     for num_layers in (2, 4):
-        pca, cut = PCA.fit(tiny, TEXTS, num_layers), truncate(tiny, num_layers=num_layers)
+        pca, cut = PCA.fit(tiny, TEXTS, Size(num_layers, 32)), truncate(tiny, num_layers=num_layers)
         sample, others = cut.encode(TEXTS).astype(np.float64), cut.encode(["red river", "the old house"])
         expected = decomposition.PCA().fit(sample)
         projected = pca(torch.from_numpy(others)).numpy()
@@ -84,14 +84,14 @@ def test_components_match_scikit_learn(tiny: SentenceTransformer) -> None:
 
 
 def test_name_depends_on_sample(tiny: SentenceTransformer) -> None:
-    name = PCA.fit(tiny, TEXTS, 4).name
+    name = PCA.fit(tiny, TEXTS, Size(4, 32)).name
     assert name.startswith("pca-")
-    assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]], 4).name == name
-    assert PCA.fit(tiny, [*TEXTS, "one more"], 4).name != name
+    assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]], Size(4, 32)).name == name
+    assert PCA.fit(tiny, [*TEXTS, "one more"], Size(4, 32)).name != name
 
 
 def test_truncations_can_be_pickled(tiny: SentenceTransformer) -> None:
-    for truncation in (random_subset(4, 32), window(9, 32), PCA.fit(tiny, TEXTS, 4)):
+    for truncation in (random_subset(4, 32), window(9, 32), PCA.fit(tiny, TEXTS, Size(4, 32))):
         again = pickle.loads(pickle.dumps(truncation))
         assert again.name == truncation.name
         assert torch.equal(again(embeddings()), truncation(embeddings()))
@@ -101,7 +101,7 @@ def test_components_of_a_broken_model_are_refused(tiny: SentenceTransformer) -> 
     with torch.no_grad():
         next(tiny.parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="not all finite"):
-        PCA.fit(tiny, TEXTS, 4)
+        PCA.fit(tiny, TEXTS, Size(4, 32))
 
 
 def one_small_set() -> LocalSTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import naming_the_extra
@@ -99,10 +100,14 @@ __all__ = [
 ]
 
 
+# mteb and others import themselves in circles, which fails if threads enter at different places.
+_ONE_AT_A_TIME = RLock()
+
+
 def __getattr__(name: str) -> object:
     for module, names in _HOME.items():
         if name in names:
-            with naming_the_extra(f"`{name}`"):
+            with _ONE_AT_A_TIME, naming_the_extra(f"`{name}`"):
                 globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -65,4 +65,4 @@ grid.plot_pareto(out / "front.png")
 grid.save(out / "grid.parquet")  # GridResult.load reads it, times included
 best = grid.recommend(min_score=options.keep, max_bytes=options.max_bytes)
 print(f"\nShip {best}")
-truncate(model, num_layers=best.size.num_layers, dim=best.size.dim).save_pretrained(str(out / "model"))
+truncate(model, best.size, layers=best.layers).save_pretrained(str(out / "model"))

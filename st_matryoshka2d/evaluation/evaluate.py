@@ -134,7 +134,7 @@ def evaluate(
         corpus_chunk_size=corpus_chunk_size,
         show_progress_bar=show_progress_bar,
     )
-    return grid if layers is None else replace(grid, layers=repr(layers))
+    return replace(grid, layers=layers if layers is None or isinstance(layers, str) else list(layers))
 
 
 def _sizes_to_score(

@@ -25,7 +25,7 @@ class Scores(SavedTable):
     latency: pd.DataFrame | None = None
     revision: str = ""
     full_size: str = ""
-    layers: str = ""
+    layers: str | list[int] | None = None
 
     _file = grid_tables.FILE
 
@@ -204,8 +204,9 @@ def _check_mergeable(grids: Sequence[Scores]) -> None:
         raise UsageError("There is no grid to merge.")
     if len(names := {grid.model for grid in grids}) > 1:
         raise UsageError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
-    if len(layers := {grid.layers for grid in grids}) > 1:
-        raise UsageError(f"The sizes of these grids keep different layers: {layers}. Compare them instead.")
+    if other := [grid.layers for grid in grids if grid.layers != grids[0].layers]:
+        told = f"layers={grids[0].layers!r} and layers={other[0]!r}"
+        raise UsageError(f"The sizes of these grids keep different layers: {told}. Compare them instead.")
     if len({grid.revision for grid in grids if grid.revision}) > 1:
         raise UsageError(
             f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "

@@ -40,7 +40,7 @@ class GridResult(Scores):
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
         full_size: Full size of the model, such as `"6L-384d"`; empty if unknown.
-        layers: The choice of layers that `evaluate` was given, in words; empty for the model's own.
+        layers: What `evaluate` was given as `layers`; None for the model's own.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is repeated.

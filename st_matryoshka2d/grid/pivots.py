@@ -106,9 +106,10 @@ def counts_note(counts: Mapping[str, int]) -> list[str]:
     return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in known.items())}.{few}"]
 
 
-def layers_note(layers: str) -> list[str]:
+def layers_note(layers: str | list[int] | None, size: Size | None = None) -> list[str]:
     """Note the choice of layers that a cut has to repeat, if it is not the model's own."""
-    return [f"Scored with layers={layers}: cut with the same."] if layers else []
+    call = f"truncate(model, {'size' if size is None else repr(str(size))}, layers={layers!r})"
+    return [f"Scored with layers={layers!r}. Cut with the same: {call}"] if layers else []
 
 
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:

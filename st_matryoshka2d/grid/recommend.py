@@ -47,8 +47,7 @@ class Recommendation:
         doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
         measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"`
             with the whole model, as `align` measured it.
-        layers: The choice of layers that the sizes were scored with, in words; empty for the
-            model's own.
+        layers: What the sizes were scored with, for `truncate(model, best.size, layers=best.layers)`.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -68,7 +67,7 @@ class Recommendation:
     examples: int = 0
     doubt: str = ""
     measure: str = SCORE
-    layers: str = ""
+    layers: str | list[int] | None = None
 
     @property
     def size(self) -> Size:
@@ -101,7 +100,7 @@ class Recommendation:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = share_text(chosen, self.examples)
-        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(self.layers)]
+        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(self.layers, self.size)]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
@@ -146,7 +145,7 @@ class Candidates:
     share_of: str
     examples: int
     measure: str
-    layers: str
+    layers: str | list[int] | None
     told: str  # why no interval is known; empty if all are
 
     def within(self, limits: Sequence[Limit], *, best_score: bool = False) -> Recommendation:

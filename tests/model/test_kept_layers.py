@@ -91,7 +91,7 @@ def test_grid_of_chosen_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
         assert grid.score(Size(depth, 8)) == pytest.approx(alone.score(Size(depth, 8)), abs=1e-6)
     grid.save(tmp_path / "grid.parquet")
     loaded, plain = GridResult.load(tmp_path / "grid.parquet"), evaluate(tiny, [task], num_layers=1, dims=16)
-    assert (loaded.layers, plain.layers) == ("'ends'", "")
+    assert (loaded.layers, plain.layers) == ("ends", None)
     assert "layers='ends'" in str(loaded)
     assert "layers=" not in str(plain)
     with pytest.raises(ValueError, match="'ends'"):

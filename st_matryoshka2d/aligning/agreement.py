@@ -102,10 +102,9 @@ def too_few(
             before, after = (agreement(rows, states[held, -1]) for rows in sides)
             changes.append(f"{depth}L {before:.2f} to {after:.2f}")
         told = (
-            "They help, but 10,000 like those you will embed gain about three times as much. On "
-            "texts left out of the fit, the correlation of each depth's similarities with the "
-            "whole model's, with the same layers without and with the fit: "
-            f"{', '.join(changes)}."
+            "10,000 like those you will embed gain far more. What these do, on texts left out of "
+            "the fit: the correlation of each depth's similarities with the whole model's, with "
+            f"the same layers without and with the fit: {', '.join(changes)}."
         )
     return f"{texts} are too few to align this model well. {told}"
 

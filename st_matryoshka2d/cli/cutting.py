@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -33,19 +34,24 @@ def info(
     """
     import pandas as pd
 
-    from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
+    from st_matryoshka2d import DataWarning, UsageError, load, sizes_ladder, truncate
 
     opened = load(model, device="cpu", revision=revision, trust_remote_code=trust_remote_code)
+    *below, full = sizes_ladder(opened)
+    cuts = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that a size was not trained
-        cuts = {size: truncate(opened, size) for size in sizes_ladder(opened)}
-    full, kind = max(cuts), getattr(opened.config, "model_type", "token table")
+        for size in [Size(0, full.dim), *below, full]:
+            with suppress(UsageError):  # most models have no token table, and some have one depth
+                cuts[size] = truncate(opened, size)
+    kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
     length = f"texts of at most {opened.max_seq_length} tokens"
     typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
     weights = [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()]
     ladder = pd.DataFrame({"size": map(str, cuts), "parameters": map("{:,}".format, weights)})
-    typer.echo(ladder.to_string(index=False))
+    if cuts:
+        typer.echo(ladder.to_string(index=False))
     print_agreement(opened)
 
 

@@ -22,6 +22,7 @@ from st_matryoshka2d.errors import UsageError
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0  # seconds after which a process logs what it waits for
+MODEL = "weights or settings of the model"  # of the arguments that all must have alike
 _LONGEST_WAIT = timedelta(days=1)  # for the scores, which the first process computes alone
 
 Encode = Callable[..., NDArray[np.floating]]  # of a list of texts, and settings
@@ -70,8 +71,8 @@ def _connected(model: SentenceTransformer, arguments: Mapping[str, Any]) -> int:
     finally:
         timer.cancel()
     if differing := [name for name in arguments if any(other[name] != arguments[name] for other in of_all)]:
-        hint = "On CPUs, a Trainer only distributes its training with `use_cpu=True`."
-        raise UsageError(f"The processes share one evaluation, but differ in: {', '.join(differing)}. {hint}")
+        hint = " On CPUs, a Trainer only distributes its training with `use_cpu=True`." if MODEL in differing else ""
+        raise UsageError(f"The processes share one evaluation, but differ in: {', '.join(differing)}.{hint}")
     return len(of_all)
 
 

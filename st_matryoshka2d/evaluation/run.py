@@ -18,7 +18,7 @@ from st_matryoshka2d._hosts.mteb import quiet_mteb, random_states_kept
 from st_matryoshka2d.encoding.texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, result_of
-from st_matryoshka2d.evaluation.processes import Encode, in_all_processes
+from st_matryoshka2d.evaluation.processes import MODEL, Encode, in_all_processes
 from st_matryoshka2d.evaluation.search import TaskSearch
 from st_matryoshka2d.evaluation.store import Cache, Scored, Store
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
@@ -49,7 +49,7 @@ def score_variants(
     encoder = TextEncoder(model, depths if sides_of(model) else depths | of_documents, of_documents)
     parts = [part for task in tasks for part in parts_of(task)]
     arguments = {
-        "weights or settings of the model": encoder.meta.revision,
+        MODEL: encoder.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
         "data of the tasks": [part.metadata.revision for part in parts],
         "sizes, precisions or truncations": list(map(str, variants)),

@@ -47,8 +47,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     sizes = sides_section(readme.parent, name) or sizes_section(readme.parent, name)
     if not sizes and grid is None:
         raise UsageError(
-            f"There is nothing to add: the config of the model in {folder} has no sizes. `align`, "
-            "`fit_queries`, `truncate` and the losses write some; or pass a grid of its scores."
+            f"There is nothing to add: the model in {folder} is a plain one or a token table, and "
+            "no config says what it can be cut to or was cut from. Pass a grid of its scores."
         )
     if grid is not None:
         # needs pandas, as grids do

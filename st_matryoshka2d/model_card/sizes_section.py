@@ -33,7 +33,7 @@ _WITH_THE_WHOLE = (
     "one."
 )
 _AGREEMENT = (
-    "How well each size agrees with {0}, on texts without labels that were left out of the alignment: the mean correlation "
+    "How well each size agrees with {0}, on texts without labels that were left out of the fit: the mean correlation "
     "of a text's similarities to the other texts, by the size and by {0}."
 )
 
@@ -43,6 +43,7 @@ _TABLE = """Its token table embeds queries without any layer:
 from st_matryoshka2d import load  # of the package st_matryoshka2d
 
 table = load("{name}", num_layers=0)
+vectors = table.encode_query(["..."])  # they search the documents that the whole model embedded
 ```"""
 
 

@@ -126,8 +126,8 @@ def test_reproduce(tmp_path: Path) -> None:
     scores = pd.read_csv(report / "scores" / "sts.Starbucks.0.csv")
     assert scores.groupby("task").size().to_dict() == dict.fromkeys(sorted(SETS), 36)
     alone = pd.read_csv(report / "scores" / "sts.separate.0.csv")
-    assert set(zip(alone["num_layers"], alone["dim"], strict=True)) == set(LADDER)
-    ladder = scores.merge(alone[["num_layers", "dim"]].drop_duplicates())
+    assert set(zip(alone["num_layers"], alone["dim"], strict=True)) >= set(LADDER), "and the dims that a model has too"
+    ladder = scores.merge(pd.DataFrame(LADDER, columns=["num_layers", "dim"]))
     tables = (report / "README.md").read_text(encoding="utf-8")
     mean = ladder["score"].mean()
     assert re.search(rf"^\| Starbucks \|.* {mean:.1f} \|$", tables, re.MULTILINE)

@@ -129,7 +129,7 @@ def test_below_a_hundred_texts_it_tells_what_was_measured() -> None:
     by_depth = fitted(states)
     told = too_few(by_depth, states, 99)
     assert told is not None
-    assert told.startswith("99 texts are too few to align this model well. They help, ")
+    assert told.startswith("99 texts are too few to align this model well. 10,000 ")
     changes = []
     for depth, one in by_depth.items():
         rows = (states[one.held, depth - 1], one.predicted)

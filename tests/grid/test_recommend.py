@@ -62,7 +62,7 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
 
 
 def test_a_choice_says_which_layers_were_scored() -> None:
-    choice = replace(random_grid(0), layers="'ends'").recommend(0.1)
+    choice = replace(random_grid(0), layers="ends").recommend(0.1)
     assert "layers='ends'" in str(choice)
     assert "layers=" not in str(random_grid(0).recommend(0.1))
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
-from st_matryoshka2d.grid import from_agreement as agreement
 from st_matryoshka2d.grid import pareto_front, pivots, recommend
+from st_matryoshka2d.grid.from_agreement import agreement_of
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GridResult(Scores):
             >>> print(grid.recommend(0.5).share_of)  # chooses layers; narrow sizes agree on a scale of their own
             the agreement of 6L-384d (the full size)
         """
-        return cls(**agreement.agreement_of(model))
+        return cls(**agreement_of(model))
 
     def compare(
         self,

@@ -175,7 +175,8 @@ def candidates(
     metric: str | None = None,
 ) -> Candidates:
     """Return the sizes of a grid with all that a choice needs to know."""
-    from st_matryoshka2d.grid import share_of_full as shares  # imports SciPy
+    # imports SciPy
+    from st_matryoshka2d.grid.share_of_full import MissingExamplesError, add_intervals
 
     measure = measure_of(grid.frame, task, metric)
     table = costs(grid.frame, grid.latency, task, queries_per_document, metric)
@@ -195,8 +196,8 @@ def candidates(
     cells = ["num_layers", "dim", "precision", *(["documents"] if pairs else [])]
     examples, told = 0, ""
     try:
-        examples = shares.add_intervals(table, grid, cells, task, (whole, compared), metric)
-    except shares.MissingExamplesError as missing:
+        examples = add_intervals(table, grid, cells, task, (whole, compared), metric)
+    except MissingExamplesError as missing:
         table[["relative_low", "relative_high"]] = math.nan
         if measure != AGREEMENT:
             where = "the grid" if whole is grid else "the grid or its reference"

@@ -156,11 +156,6 @@ def changes_nothing(key: str) -> bool:
     return key in _KEYS.values() and key != _LAYERS
 
 
-def is_declared(key: str) -> bool:
-    """Whether an entry of a config is one of these."""
-    return key in _KEYS.values()
-
-
 def entries_of(config: Any) -> Mapping[str, Any]:
     """Return the entries of a config, or of the content of a config.json."""
     if isinstance(config, Mapping):

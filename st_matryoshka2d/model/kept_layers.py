@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.model.declaration import Declaration, declared_layers, is_declared
+from st_matryoshka2d.model.declaration import Declaration, changes_nothing, declared_layers
 from st_matryoshka2d.sizes import positive_int
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
         if (
             isinstance(value, list)
             and len(value) == config.num_hidden_layers
-            and not (name in _NOT_PER_LAYER or is_declared(name))
+            and not (name in _NOT_PER_LAYER or changes_nothing(name))
         ):
             setattr(cut, name, value[:num_layers] if chosen is None else [value[layer] for layer in chosen])
     if chosen is not None:

@@ -14,8 +14,7 @@ from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassificat
 
 from st_matryoshka2d._hosts.mteb import QuietClassification
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.own_data import table as reader
-from st_matryoshka2d.own_data.table import Table
+from st_matryoshka2d.own_data.table import Table, as_names, check_cells, check_texts, filled_rows
 from st_matryoshka2d.own_data.task import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
@@ -107,17 +106,17 @@ def classification_task(
 
 def _labelled(table: Table, what: str, **columns: str) -> tuple[pd.DataFrame, bool]:
     """Read texts and their lists of labels; tell whether the labels were lists."""
-    rows = reader.filled_rows(table, what, **columns)
+    rows = filled_rows(table, what, **columns)
     texts, cells = (rows[column] for column in columns.values())
-    reader.check_texts(texts, what)
+    check_texts(texts, what)
     lists = cells.map(lambda cell: isinstance(cell, (list, tuple, np.ndarray)))
     several = bool(lists.iloc[0])
     kind = "a list of labels" if several else "one label"
-    reader.check_cells(lists == several, cells, what, f"{kind} as in the first row")
+    check_cells(lists == several, cells, what, f"{kind} as in the first row")
     labels = cells if several else cells.map(lambda cell: [cell])
     place = labels.index.repeat(labels.map(len))
     flat = pd.Series([*chain(*labels)], place, dtype=object, name=cells.name)
-    reader.as_names(flat, what)
+    as_names(flat, what)
     plain = [[x if isinstance(x, str) else int(x) for x in dict.fromkeys(row)] for row in labels]
     return pd.DataFrame({"text": texts, "label": pd.Series(plain, texts.index)}), several
 

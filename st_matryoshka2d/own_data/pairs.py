@@ -7,8 +7,7 @@ from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
 
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.own_data import table as reader
-from st_matryoshka2d.own_data.table import Table
+from st_matryoshka2d.own_data.table import Table, as_numbers, check_cells, check_texts, filled_rows
 from st_matryoshka2d.own_data.task import OwnData, check_name
 
 
@@ -99,13 +98,13 @@ def pair_task(
 def _pairs(given: Table, **columns: str) -> DatasetDict:
     """Read pairs, each once and none with two values; the last column has the numbers."""
     kind, (first, second, value) = list(columns)[-1], columns.values()
-    rows = reader.filled_rows(given, "pairs", numbers=value, **columns)
-    reader.check_texts(rows[first], "pairs")
-    reader.check_texts(rows[second], "pairs")
-    numbers = reader.as_numbers(rows[value], "pairs")
+    rows = filled_rows(given, "pairs", numbers=value, **columns)
+    check_texts(rows[first], "pairs")
+    check_texts(rows[second], "pairs")
+    numbers = as_numbers(rows[value], "pairs")
     if kind == "label":
         right = numbers.isin([0, 1])
-        reader.check_cells(right, rows[value], "pairs", "1 (the texts belong together) or 0 (they do not)")
+        check_cells(right, rows[value], "pairs", "1 (the texts belong together) or 0 (they do not)")
     rows = rows.assign(**{value: numbers.astype(int) if kind == "label" else numbers})
     different = rows.drop_duplicates()
     conflict = different.duplicated([first, second], keep=False)

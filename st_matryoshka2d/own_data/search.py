@@ -14,7 +14,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from st_matryoshka2d.encoding.texts import is_missing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.own_data import table as reader
+from st_matryoshka2d.own_data.table import as_names, as_numbers, check_cells, check_texts, columns_of, frames
 from st_matryoshka2d.own_data.task import OwnData, check_name
 
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
@@ -78,7 +78,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 
 def _read_texts(given: Texts, what: str) -> Dataset:
     """Check documents or queries and give them mteb's names and types; files stay on disk."""
-    there = reader.columns_of(given, what)
+    there = columns_of(given, what)
     table: Any = given
     if not isinstance(given, (Dataset, pd.DataFrame)):
         rows = [row if isinstance(row, Mapping) else {"text": row} for row in given.values()]
@@ -88,7 +88,7 @@ def _read_texts(given: Texts, what: str) -> Dataset:
     if what == "corpus" and "title" in there:
         columns["title"] = "title"
     checked, blank = [], 0
-    for frame in reader.frames(table, what, list(columns)):
+    for frame in frames(table, what, list(columns)):
         checked = [_by_id(frame.rename(columns=columns), what)]  # the last batch of a data set, or all rows of others
         blank += sum(not any(map(str.strip, texts)) for texts in checked[0].to_numpy())
     if blank:
@@ -112,11 +112,11 @@ def _read_texts(given: Texts, what: str) -> Dataset:
 
 def _by_id(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     """Check documents or queries, and return their texts and titles by id."""
-    frame = frame.set_index(reader.as_names(frame["id"], what)).drop(columns="id")
+    frame = frame.set_index(as_names(frame["id"], what)).drop(columns="id")
     if "title" in frame:
         frame["title"] = frame["title"].mask(frame["title"].map(is_missing), "")
     for column in frame:
-        reader.check_texts(frame[column], what, blank=what == "corpus")
+        check_texts(frame[column], what, blank=what == "corpus")
     return frame
 
 
@@ -126,22 +126,22 @@ def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     """Convert judgments to nested dicts: query id, document id, relevance."""
-    there, columns = reader.columns_of(given, "qrels"), ["query_id", "corpus_id", "score"]
+    there, columns = columns_of(given, "qrels"), ["query_id", "corpus_id", "score"]
     if isinstance(given, (Dataset, pd.DataFrame)):
         hub = [column.replace("_", "-") for column in columns]  # as in data sets on the Hub
         columns = hub if set(hub) <= set(there) else columns
         table: Any = given
     else:
         table = pd.DataFrame(_judged(given), columns=columns, dtype=object)
-    rows = pd.concat(reader.frames(table, "qrels", columns))
-    ids = [reader.as_names(rows[column], "qrels") for column in columns[:2]]
+    rows = pd.concat(frames(table, "qrels", columns))
+    ids = [as_names(rows[column], "qrels") for column in columns[:2]]
     pairs = pd.Index([*zip(*ids, strict=True)], name="(query, document)", tupleize_cols=False)
     cells = rows[columns[2]].set_axis(pairs)
-    grades = reader.as_numbers(cells, "qrels")
+    grades = as_numbers(cells, "qrels")
     # trec_eval keeps a count for every grade up to the highest, and fails at huge ones.
     whole = (grades % 1 == 0) & grades.between(0, 1_000_000)
-    reader.check_cells(whole, cells, "qrels", "a relevance: a whole number from 0 (not relevant) to 1,000,000")
-    reader.check_cells(~pairs.duplicated(), cells, "qrels", "one judgment")
+    check_cells(whole, cells, "qrels", "a relevance: a whole number from 0 (not relevant) to 1,000,000")
+    check_cells(~pairs.duplicated(), cells, "qrels", "one judgment")
     judged: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*ids, grades, strict=True):
         judged.setdefault(query, {})[document] = int(grade)

@@ -10,9 +10,8 @@ from scipy.linalg import orthogonal_procrustes
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from st_matryoshka2d.aligning import other_space as into
 from st_matryoshka2d.aligning import ridge
-from st_matryoshka2d.aligning.other_space import Hidden, Moments, _Regression, fit_into
+from st_matryoshka2d.aligning.other_space import _STRENGTHS, Hidden, Moments, _Regression, fit_into
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, fit_readout, left_out
 
 DIM = 12
@@ -205,7 +204,7 @@ def test_the_strength_is_the_best_on_texts_left_out_and_the_map_is_fitted_on_all
     x, z = bent(texts)
     hidden, parts = Hidden(x, 40), left_out(texts)
     errors = []
-    for strength in into._STRENGTHS:
+    for strength in _STRENGTHS:
         found = []
         for part in parts:
             seen = torch.ones(texts, dtype=torch.bool)
@@ -213,7 +212,7 @@ def test_the_strength_is_the_best_on_texts_left_out_and_the_map_is_fitted_on_all
             readout = _Regression(Moments.of(x[seen], z[seen], hidden), hidden).map(strength)
             found.append(readout(features(hidden, x[part])))
         errors.append(float((torch.cat(found) - z[torch.cat(parts)]).square().sum()))
-    best = into._STRENGTHS[int(np.argmin(errors))]
+    best = _STRENGTHS[int(np.argmin(errors))]
     fitted = fit_into(x, z, hidden)
     # The spread is given back along one line, so deviations stay in proportion.
     wanted = _Regression(Moments.of(x, z, hidden), hidden).map(best).weight

@@ -59,8 +59,8 @@ def all_within(values: object, limit: int, name: str, least: int = 1) -> list[in
 class Size:
     """A sub-model: `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
 
-    The blocks are the first; of an aligned model, those that `align` chose: by default, the first
-    and the last ones. Without blocks, it is the token table that `fit_queries` fits.
+    The blocks are those that the model was aligned or trained with, otherwise as many from the
+    start as from the end. Without blocks, it is the token table that `fit_queries` fits.
 
     Args:
         num_layers: Number of transformer blocks, 0..N. The embedding layer does not count.

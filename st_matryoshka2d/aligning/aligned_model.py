@@ -16,7 +16,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import ENDS, Layers
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
@@ -32,7 +32,7 @@ def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
         return keeping(pipeline, layers)
     declared, full = pipeline.declaration, pipeline.full
     readouts = [module for module in pipeline.model.modules() if isinstance(module, Readout)]
-    chosen_before = declared.layers or any(readout.depths for readout in readouts)
+    chosen_before = declared.layers is not None or any(readout.depths for readout in readouts)
     if chosen_before or any(size.num_layers < full.num_layers for size in declared.sizes):
         return pipeline
     ends = keeping(pipeline, ENDS)
@@ -40,7 +40,7 @@ def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
         for name, backbone in ends.backbones.items():
             check_depths(ends.routes[name].transformer.model, backbone, range(1, full.num_layers))
     except ValueError:
-        return pipeline  # its layers only work in a row
+        return keeping(pipeline, FIRST)  # its layers only work in a row
     return ends
 
 

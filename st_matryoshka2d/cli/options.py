@@ -94,7 +94,7 @@ _TRUST = typer.Option("--trust-remote-code", help="Run code that comes with MODE
 _COLUMN = "Column of texts, in files that are tables; repeat it for several."
 _LAYERS = (
     "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6; "
-    "by default those that the model was aligned with."
+    "by default those that the model was aligned or trained with, otherwise ends."
 )
 _OUT = "New folder to save the model in."
 

@@ -19,7 +19,7 @@ from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import Layers, of_depth
+from st_matryoshka2d.model.kept_layers import ENDS, Layers, keeps_ends, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
@@ -64,7 +64,9 @@ def evaluate(
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
         layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5,
             6]}`, as for `align`; a list is the only depth then. None for those that the model was
-            aligned with, otherwise the first.
+            aligned or trained with, otherwise `"ends"`. `"first"` scores all depths in one forward
+            pass; `"ends"` runs the last layers of each again, 2.3 passes in all for a model of 6
+            layers, 3.9 for one of 12.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size
             then search by the dims that both have. In pair tasks, the second texts are the
             documents. None: documents have the size of the query.
@@ -134,6 +136,8 @@ def evaluate(
         corpus_chunk_size=corpus_chunk_size,
         show_progress_bar=show_progress_bar,
     )
+    if layers is None and pipeline is not None and keeps_ends(model.config):
+        layers = ENDS
     return replace(grid, layers=layers if layers is None or isinstance(layers, str) else list(layers))
 
 

@@ -40,7 +40,8 @@ class GridResult(Scores):
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
         full_size: Full size of the model, such as `"6L-384d"`; empty if unknown.
-        layers: What `evaluate` was given as `layers`; None for the model's own.
+        layers: What `evaluate` was given as `layers`, or chose for a model that was neither aligned
+            nor trained for fewer layers; None for the model's own.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is repeated.
@@ -273,7 +274,8 @@ class GridResult(Scores):
         shown = self.narrowed(pivots.shown(self.frame)).frame
         head = f"{pivots.subject(self.tasks)}: {pivots.label(self.frame)}, percent"
         notes = [*pivots.notes(shown), *pivots.counts_note(pivots.example_counts(self.items))]
-        notes += [*pivots.hidden_notes(self.frame), *pivots.layers_note(self.layers)]
+        shallower = any(not self.full_size.startswith(f"{size.num_layers}L-") for size in self.sizes)
+        notes += [*pivots.hidden_notes(self.frame), *(pivots.layers_note(self.layers) if shallower else [])]
         return "\n\n".join([f"{head}\n{pivots.table_text(pivots.percent(shown))}", *notes])
 
     __repr__ = __str__

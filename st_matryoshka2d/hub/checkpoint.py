@@ -215,11 +215,10 @@ class Checkpoint:
                 except (ValueError, RecursionError) as error:
                     raise UsageError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
 
-    def piece_folder(self, num_layers: int) -> Path:
-        """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""
-        choice = self.layers if isinstance(self.layers, str) else "-".join(map(str, self.layers or ()))
-        name = f"{num_layers}-layers-{choice}".removesuffix("-")
-        return self.cache / "st_matryoshka2d" / str(self.commit) / name
+    def piece_folder(self, kept: Sequence[int]) -> Path:
+        """Folder for the piece with some layers, counted from 0, in the repository's folder of the Hub client's cache."""
+        which = [] if list(kept) == list(range(len(kept))) else [str(layer + 1) for layer in kept]
+        return self.cache / "st_matryoshka2d" / str(self.commit) / "-".join([str(len(kept)), "layers", *which])
 
     def fetch(self, path: str) -> Path:
         """Return the local path of a file, which is downloaded to the Hub client's cache if necessary."""

@@ -57,8 +57,7 @@ def load(
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
             saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
-            the last ones of an aligned model do, are copied from a folder to a temporary one
-            meanwhile.
+            the last ones do, are copied from a folder to a temporary one meanwhile.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
             model is loaded, an aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of

@@ -17,6 +17,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.piece import piece_of, telling_of_a_full_disk
 from st_matryoshka2d.hub.safetensors_header import RemoteFile
+from st_matryoshka2d.model.kept_layers import kept_layers
 
 _MOST = 2**22  # bytes in memory at once
 
@@ -58,7 +59,7 @@ def fetch_piece(checkpoint: Checkpoint, config: PreTrainedConfig, num_layers: in
     piece = piece_of(checkpoint, config, num_layers, lambda file: _remote_file(checkpoint, file))
     if piece is None:
         return None
-    folder = checkpoint.piece_folder(num_layers)
+    folder = checkpoint.piece_folder(kept_layers(config, num_layers))
     with made_once(folder) as unfinished:
         if unfinished is not None:
             piece.write(unfinished, allow_bin, show_progress_bar=True)

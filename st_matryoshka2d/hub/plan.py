@@ -13,7 +13,7 @@ from st_matryoshka2d.hub.reach import within_reach
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import depth_of
-from st_matryoshka2d.model.kept_layers import choose_layers, of_depth, skips_layers
+from st_matryoshka2d.model.kept_layers import choose_layers, kept_layers, of_depth
 from st_matryoshka2d.sizes import within
 
 
@@ -32,8 +32,8 @@ class Plan:
 def planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None, allow_bin: bool, spare: Path) -> Plan:
     """Check the files, download or copy a piece if that is enough, and choose what is read."""
     is_divisible = checkpoint.is_plain and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
-    piece = checkpoint.piece_folder(num_layers) if num_layers and is_divisible and checkpoint.commit else None
-    if piece and piece.is_dir():
+    piece = _cached_piece(checkpoint, kwargs, num_layers) if num_layers and is_divisible and checkpoint.commit else None
+    if piece:
         kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
@@ -44,18 +44,35 @@ def planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | No
     checkpoint.check_route()
     if not checkpoint.is_plain:  # a Router may have several
         return Plan(checkpoint, kwargs)
+    config, keep = _chosen(checkpoint, kwargs, num_layers)
+    if keep == config.num_hidden_layers:
+        return Plan(checkpoint, kwargs, config, keep)
+    if piece is None and is_divisible and checkpoint.commit:
+        piece = _fetched(checkpoint, config, keep, allow_bin)
+    if piece is None and kept_layers(config, keep) != list(range(keep)):
+        if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
+            return Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
+        return Plan(checkpoint, kwargs)
+    return Plan(checkpoint, kwargs, config, keep, piece)
+
+
+def _chosen(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None) -> tuple[Any, int]:
+    """Read the config of the whole model, with the layers that the caller chose, and the number of layers to keep."""
     config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
     if checkpoint.layers is not None:
         choose_layers(config, of_depth(checkpoint.layers, keep), [keep])
-    if piece and not piece.is_dir():
-        piece = _fetched(checkpoint, config, keep, allow_bin) if keep < depth else None
-    if piece is None and keep < depth and skips_layers(config):
-        if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
-            return Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
-        return Plan(checkpoint, kwargs)
-    return Plan(checkpoint, kwargs, config, keep, piece)
+    return config, keep
+
+
+def _cached_piece(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int) -> Path | None:
+    """Return the piece of a depth in the cache; None if it was not downloaded, as if the config was not."""
+    if not (checkpoint.root / checkpoint.within_transformer("config.json")).is_file():
+        return None
+    config, keep = _chosen(checkpoint, kwargs, num_layers)
+    piece = checkpoint.piece_folder(kept_layers(config, keep))
+    return piece if piece.is_dir() else None
 
 
 def _fetched(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bool) -> Path | None:

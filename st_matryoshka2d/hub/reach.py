@@ -69,8 +69,8 @@ def within_reach(
 
 
 def _not_here(checkpoint: Checkpoint, num_layers: int | None, why: str) -> str:
-    folders = checkpoint.piece_folder(1).parent.glob("[1-9]*-layers")
-    depths = sorted(int(folder.name.removesuffix("-layers")) for folder in folders)
+    folders = checkpoint.piece_folder([0]).parent.glob("[1-9]*-layers*")
+    depths = sorted({int(folder.name.partition("-")[0]) for folder in folders})
     names = {None: "all layers", 1: "1 layer"}
     wanted = names.get(num_layers, f"{num_layers} layers")
     pieces = " and ".join(f"a piece of {names.get(depth, f'{depth} layers')}" for depth in depths)

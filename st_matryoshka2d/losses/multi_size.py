@@ -34,6 +34,7 @@ from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_te
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.kept_layers import keep_first
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
 from st_matryoshka2d.model.readout import require_readouts, token_table
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
@@ -130,6 +131,9 @@ class MultiSizeLoss(nn.Module):
         pipeline = Pipeline.of(model)
         self.raw = any(term.uses_raw for term in self.terms) and bool(pipeline.trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
+        if depths[0] < self.full.num_layers:  # from now on, so that scores in training are of these layers
+            for network in pipeline.networks:
+                keep_first(network.config)
         require_readouts(model, model.config, depths)
         self.backbones = self._checked(pipeline, depths)
         if self.full not in self.sampler.candidates:

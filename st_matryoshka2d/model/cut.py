@@ -58,10 +58,11 @@ def truncate(
             gave a token table: the cut is that table, a `StaticEmbedding`, and has no prompts,
             because its rows contain what they do.
         dim: Dimensions to keep, 1..D; None for all.
-        layers: Which layers to keep. `"ends"`, about three fifths of them from the start and the
-            others from the end, scores far better than `"first"` if nothing was aligned or trained,
-            and runs as fast. Or a list, counted from 1, such as `[1, 5, 6]`. None for those that
-            the model was aligned with, otherwise the first.
+        layers: Which layers to keep: `"first"`, `"ends"`, half of them from the start and half from
+            the end, or a list, counted from 1, such as `[1, 5, 6]`. None for those that the model
+            was aligned or trained with, otherwise `"ends"`, which scores far better than `"first"`
+            if nothing was, and runs as fast. A model that another package trained for its first
+            layers does not say so: pass `"first"`.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
@@ -80,10 +81,10 @@ def truncate(
         (2, 64)
         >>> small.save_pretrained("small")
 
-        The first two layers and the last one, with all dims:
+        It has the first layer and the last two, as nothing was aligned or trained:
 
-        >>> truncate(model, num_layers=3, layers="ends").config.matryoshka_cut["layers"]
-        [1, 2, 6]
+        >>> small.config.matryoshka_cut["layers"]
+        [1, 5, 6]
     """
     depth, width = resolve_size(size, num_layers, dim)
     if layers is not None:

@@ -42,7 +42,8 @@ class Declaration:
     loss: str | None = None  # the one that trained last; of a loss and `align`, both
     dims: Sequence[int] = ()
     is_matryoshka: bool = False  # trained for several dims, by this package or another
-    layers: Mapping[str, Any] = field(default_factory=dict)  # of depths that skip some, as written
+    # of depths that skip some, as written; empty where all keep the first; None if nobody chose
+    layers: Mapping[str, Any] | None = None
     # depths below the full one that have a readout; none in a cut of an aligned model, which has
     # only its own; None of a model that was not aligned
     readouts: Sequence[int] | None = None
@@ -66,8 +67,8 @@ class Declaration:
         """Write all into a model's config."""
         for name, key in _KEYS.items():
             value: Any = getattr(self, name)
-            if name == "readouts" and value is not None:
-                setattr(config, key, value)  # none in a cut is not the same as no entry
+            if name in ("readouts", "layers") and value is not None:
+                setattr(config, key, value)  # an empty one is not the same as no entry
             elif value or (name == "sizes" and hasattr(config, key)):
                 setattr(config, key, _WRITTEN.get(name, lambda entry: entry)(value))
             else:
@@ -134,26 +135,27 @@ class Declaration:
             if size.num_layers == num_layers and (dim is None or size.dim <= dim)
         }
         readouts: list[int] | None = None if self.readouts is None else []
-        return replace(self, layers={}, readouts=readouts, agreement=agreement)
+        return replace(self, layers=None if self.layers else self.layers, readouts=readouts, agreement=agreement)
 
     def _origin(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> dict[str, Any]:
         """Tell what a cut was cut from; of a cut of a cut, the model that was cut first."""
         origin = {**(self.origin or {"of": str(full), "model": name}), "size": str(size)}
         before = origin.get("layers")
-        if before or (self.layers and size.num_layers < full.num_layers):
+        if before or list(kept) != list(range(len(kept))):
             before = before or range(1, full.num_layers + 1)
             origin["layers"] = [before[layer] for layer in kept]
         return origin
 
 
-def declared_layers(config: Any) -> Mapping[str, Any]:
-    """Return the layers of depths that skip some, which each forward pass asks for."""
-    return getattr(config, _LAYERS, None) or {}
+def declared_layers(config: Any) -> Mapping[str, Any] | None:
+    """Return `Declaration.layers` alone, which each forward pass asks for."""
+    layers: Mapping[str, Any] | None = getattr(config, _LAYERS, None)
+    return layers
 
 
-def changes_nothing(key: str) -> bool:
-    """Whether an entry of a config is one of these, and changes no embedding, as only kept layers do."""
-    return key in _KEYS.values() and key != _LAYERS
+def is_ours(key: str) -> bool:
+    """Whether an entry of a config is one of these, none of which the model itself reads."""
+    return key in _KEYS.values()
 
 
 def entries_of(config: Any) -> Mapping[str, Any]:

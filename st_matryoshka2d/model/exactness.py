@@ -13,6 +13,7 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, refusal, settings, shallow_view
 from st_matryoshka2d.model.copies import same, skeleton, trial
 from st_matryoshka2d.model.depths import recorded, state_at
+from st_matryoshka2d.model.kept_layers import keeps_ends
 
 # Depths that were found exact, by architecture. Threads may check the same at once, each on copies
 # of its own.
@@ -28,7 +29,8 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[in
     try:
         _check(model, backbone, sorted(unknown))
     except Exception as error:
-        raise refusal(model, f"{type(error).__name__}: {error}") from error
+        free = ' Perhaps its first layers can be: pass layers="first".' if keeps_ends(model.config) else ""
+        raise refusal(model, f"{type(error).__name__}: {error}{free}") from error
     _EXACT[known] = _EXACT.get(known, frozenset()) | unknown
 
 

@@ -20,7 +20,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
-from st_matryoshka2d.model.declaration import changes_nothing
+from st_matryoshka2d.model.declaration import is_ours
+from st_matryoshka2d.model.kept_layers import listed_layers
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -125,9 +126,10 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
-    """Return the config without entries that change no embedding."""
-    config = transformer.model.config.to_dict()
-    return {key: value for key, value in config.items() if not (key in _WITHOUT_EFFECT or changes_nothing(key))}
+    """Return the config without entries that change no embedding, and the layers that depths keep."""
+    config = transformer.model.config
+    entries = {key: value for key, value in config.to_dict().items() if not (key in _WITHOUT_EFFECT or is_ours(key))}
+    return entries | {"layers": layers} if (layers := listed_layers(config)) else entries
 
 
 def _tokenizer(tokenizer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which layers a depth keeps: the first ones, or others that the config lists. The heart of cutting; imports no torch."""
+"""Which layers a depth keeps: those of the config, the first, or the first and the last. The heart of cutting; no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.model.declaration import Declaration, changes_nothing, declared_layers
+from st_matryoshka2d.model.declaration import Declaration, declared_layers, is_ours
 from st_matryoshka2d.sizes import positive_int
 
 if TYPE_CHECKING:
@@ -18,18 +18,38 @@ LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
 Layers: TypeAlias = "str | LayersByDepth"
 
 FIRST, ENDS = "first", "ends"
-_LAST = 0.4  # share of a depth's layers that ENDS takes from the end
 
 # Lists that may be as long as the model is deep by accident; every other list of that length has
 # one entry per layer.
 _NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
+def ends(num_layers: int, total: int) -> list[int]:
+    """Return the layers of a depth, counted from 1: half from the start and half from the end, the odd one at the end."""
+    last = (num_layers + 1) // 2 if num_layers > 1 else 0
+    return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
+
+
+def keeps_ends(config: Any) -> bool:
+    """Whether depths keep `ENDS` as nothing says otherwise: nobody chose, aligned or trained layers for them."""
+    if declared_layers(config) is not None:
+        return False
+    declared = Declaration.of(config)
+    shallower = any(0 < size.num_layers < config.num_hidden_layers for size in declared.sizes)
+    return not shallower and declared.readouts in (None, [0])  # a token table is no layer
+
+
+def keep_first(config: Any) -> None:
+    """Declare the first layers, which one forward pass trains at all depths, unless others are declared."""
+    if declared_layers(config) is None:
+        _declare(config, {})
+
+
 def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
     """Return the layers of every depth below the full one, counted from 1; empty for the first layers."""
     if isinstance(layers, str) and layers in (FIRST, ENDS):
         depths = range(1, num_layers) if layers == ENDS else ()
-        return {depth: _ends(depth, num_layers) for depth in depths}
+        return {depth: ends(depth, num_layers) for depth in depths}
     if not isinstance(layers, Mapping):
         kind = UsageError if isinstance(layers, str) else UsageTypeError
         raise kind(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{3: [1, 5, 6]}}, got {layers!r}.")
@@ -79,22 +99,25 @@ def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[i
     return given
 
 
-def _ends(num_layers: int, total: int) -> list[int]:
-    last = round(_LAST * num_layers)
-    return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
-
-
 def skips_layers(config: Any) -> bool:
     """Whether some depth keeps other layers than the first."""
-    return bool(declared_layers(config))
+    return bool(declared_layers(config)) or keeps_ends(config)
+
+
+def listed_layers(config: Any) -> Mapping[str, Any]:
+    """Return the layers of all depths if some skips any, as a config lists them."""
+    if not keeps_ends(config):
+        return declared_layers(config) or {}
+    return {str(depth): kept for depth, kept in chosen_layers(ENDS, getattr(config, "num_hidden_layers", 0)).items()}
 
 
 def kept_layers(config: Any, num_layers: int) -> list[int]:
     """Return the layers that a depth keeps, counted from 0; refuse a config that someone else may have broken."""
-    if not skips_layers(config) or num_layers == config.num_hidden_layers:
+    listed, total = declared_layers(config), config.num_hidden_layers
+    if num_layers == total or not (listed or keeps_ends(config)):
         return list(range(num_layers))
     try:
-        layers = _checked(num_layers, declared_layers(config)[str(num_layers)], config.num_hidden_layers)
+        layers = _checked(num_layers, listed[str(num_layers)], total) if listed else ends(num_layers, total)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: "
@@ -122,26 +145,31 @@ def passes(config: Any, num_layers: int) -> float:
 def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
     cut = copy.copy(config)
-    skips = skips_layers(config) and num_layers < config.num_hidden_layers
     # a broken config may have a billion layers: no list of them
-    chosen = kept_layers(config, num_layers) if skips else None
+    chosen = kept_layers(config, num_layers) if num_layers < config.num_hidden_layers else None
     for name, value in vars(config).items():
         if (
             isinstance(value, list)
             and len(value) == config.num_hidden_layers
-            and not (name in _NOT_PER_LAYER or changes_nothing(name))
+            and not (name in _NOT_PER_LAYER or is_ours(name))
         ):
             setattr(cut, name, value[:num_layers] if chosen is None else [value[layer] for layer in chosen])
     if chosen is not None:
-        of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
-        nested = {
-            depth: [1 + chosen.index(layer) for layer in layers]
-            for depth, layers in of_below.items()
-            if set(layers) <= set(chosen)
-        }
-        _declare(cut, nested)
+        _declare(cut, _nested(config, chosen))
     cut.num_hidden_layers = num_layers
     return cut
+
+
+def _nested(config: Any, chosen: Sequence[int]) -> dict[int, list[int]]:
+    """Return the layers of the depths below a cut, by their places in it; none if they are the first."""
+    if not skips_layers(config):
+        return {}
+    of_below = {depth: kept_layers(config, depth) for depth in range(1, len(chosen))}
+    return {
+        depth: [1 + chosen.index(layer) for layer in layers]
+        for depth, layers in of_below.items()
+        if set(layers) <= set(chosen)
+    }
 
 
 def _declare(config: Any, chosen: LayersByDepth) -> None:

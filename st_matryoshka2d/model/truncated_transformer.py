@@ -24,10 +24,10 @@ class TruncatedTransformer(Transformer):
     """A `Transformer` module with the depth as an argument of each call; layers above it are not computed.
 
     A pipeline that starts with this module takes `num_layers` in `encode`, next to `truncate_dim`.
-    Its checkpoint has all weights and the default depth. `load` reads it; plain
-    sentence-transformers also does if this package is installed, but asks for
-    `trust_remote_code=True`, though no code is downloaded. To ship a model that needs neither, save
-    a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
+    A depth keeps the layers that `truncate` would keep. Its checkpoint has all weights and the
+    default depth. `load` reads it; plain sentence-transformers also does if this package is
+    installed, but asks for `trust_remote_code=True`, though no code is downloaded. To ship a model
+    that needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
 
     Args:
         model_name_or_path: Hub id or folder, as for `Transformer`.

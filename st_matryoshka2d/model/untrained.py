@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from st_matryoshka2d.errors import DataWarning, warn
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
+from st_matryoshka2d.model.kept_layers import ends
 from st_matryoshka2d.sizes import Size
 
 # An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth:
@@ -54,10 +55,13 @@ def _untrained_model(declaration: Declaration, size: Size, full: Size) -> str | 
         lost = "less than a fifth of its dims"
     else:
         return None
-    free = 'layers="ends" keeps the last layers too, which usually scores far better and is free. '
-    # Without the size, so that a loop over sizes warns once.
+    told = ""
+    if lost == "fewer layers" and size.num_layers > 1 and declaration.layers is None:
+        kept = ", ".join(map(str, ends(size.num_layers, full.num_layers)))
+        told = f'It keeps layers {kept}; one that AdaptiveLayerLoss or 2DMSE trained elsewhere needs layers="first". '
+    # Without the dims, so that a loop over them warns once.
     return (
-        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. "
-        f"{free if lost == 'fewer layers' and not declaration.layers else ''}Score the size, with `evaluate` or the "
-        "command `grid`. To improve it, `align` the model, or train it with a loss of this package."
+        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. {told}Score "
+        "the size, with `evaluate` or the command `grid`. To improve it, `align` the model, or train it with a loss of "
+        "this package."
     )

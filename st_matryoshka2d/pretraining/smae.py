@@ -18,6 +18,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import share_weights
 from st_matryoshka2d.model.copies import register_outputs
 from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.kept_layers import keep_first
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
@@ -108,6 +109,7 @@ class SMAEForPreTraining(nn.Module):
         encoder: Any = mlm.base_model
         full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
         self.sizes = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
+        keep_first(encoder.config)
         check_depths(encoder, self._parts.backbone, sorted({size.num_layers for size in self.sizes}))
         self.mlm = mlm
         self.projection = projection

@@ -127,7 +127,7 @@ def test_downloads_only_needed_bytes_once(name: str, hub: Hub, loader: Loader, o
     assert loader.load(f"org/{name}", num_layers=2, dim=8, local_files_only=True)["embedding"] == loaded["embedding"]
     assert hub.sent == {}
 
-    [piece] = loader.home.glob(f"hub/models--org--{name}/st_matryoshka2d/{'a' * 40}/2-layers")
+    [piece] = loader.home.glob(f"hub/models--org--{name}/st_matryoshka2d/{'a' * 40}/2-layers-1-*")
     alone = SentenceTransformer(str(piece), device="cpu", truncate_dim=8)
     assert np.array_equal(alone.encode(SENTENCES), expected)
     assert alone[0].model.config.num_hidden_layers == 2
@@ -156,10 +156,11 @@ def test_piece_config_differs_only_in_depth(hub: Hub, loader: Loader) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     hub.reset()
     assert loader.load("org/noted", num_layers=2)["layers"] == 2
-    [piece] = loader.home.glob("hub/models--org--noted/st_matryoshka2d/*/2-layers/config.json")
+    [piece] = loader.home.glob("hub/models--org--noted/st_matryoshka2d/*/2-layers-1-4/config.json")
     found = json.loads(piece.read_text())
     assert found["n_layers"] == 2
-    assert {name: value for name, value in found.items() if config.get(name) != value} == {"n_layers": 2}
+    changed = {name: value for name, value in found.items() if config.get(name) != value}
+    assert changed == {"n_layers": 2, "matryoshka_layers": {"1": [1]}}
 
 
 def test_another_commit_is_another_piece(hub: Hub, loader: Loader, tmp_path: Path) -> None:

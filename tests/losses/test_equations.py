@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from st_matryoshka2d import Size, align
 from st_matryoshka2d.losses import FixedSizes, KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
-from tests.support import oracles
+from tests.support import families, oracles
 from tests.support.families import cut_by_hand
 from tests.support.losses import (
     SumOfSquares,
@@ -142,9 +142,6 @@ ENDS: dict[str, Callable[[SentenceTransformer], SentenceTransformer]] = {
 }
 
 
-KEPT = {1: [0], 2: [0, 3], 3: [0, 1, 3], 4: [0, 1, 2, 3]}  # by "last layers"
-
-
 THROUGH_READOUTS = [Size(1, 4), Size(3, 8), Size(3, 32)]
 
 
@@ -155,7 +152,7 @@ def aligned(request: pytest.FixtureRequest, tiny: SentenceTransformer) -> Senten
 
 
 def kept_by(model: SentenceTransformer, depth: int) -> list[int]:
-    return KEPT[depth] if hasattr(model.config, "matryoshka_layers") else list(range(depth))
+    return families.ENDS[depth] if model.config.matryoshka_layers else list(range(depth))
 
 
 def by_hand(model: SentenceTransformer, size: Size, features: dict[str, Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Six ways to the first n layers of a model agree for every family and depth."""
+"""Six ways to n layers of a model agree for every family and depth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from torch import Tensor, nn
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
+from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.kept_layers import keep_first
+from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick
@@ -54,7 +57,7 @@ def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp
     encoded = encode_sizes(model, TEXTS, sizes)
     elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path / "weights")), *list(model)[1:]], device="cpu")
     assert np.array_equal(elastic.encode(TEXTS), model.encode(TEXTS))
-    trained = seen_by_losses(model, sizes)
+    trained = seen_by_losses(keeping(Pipeline.of(model), "ends").model, sizes)
     for size in sizes:
         cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
         ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
@@ -70,23 +73,32 @@ def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp
     assert all(np.abs(low - high).max() > 1e-3 for low, high in pairwise(depths)), "layers must differ"
     whole = model.encode(TEXTS)[:, :16]
     assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
+    for size, embeddings in seen_by_losses(model, sizes).items():  # which declares the first layers
+        cut = truncate(model, size)
+        assert "layers" not in cut.config.matryoshka_cut
+        assert np.abs(cut.encode(TEXTS) - embeddings).max() <= LARGEST_DIFFERENCE, size
 
 
 # ALBERT runs one block N times: it has no list of blocks to shorten.
+@pytest.mark.parametrize("layers", ["first", "ends"])
 @pytest.mark.parametrize("name", [name for name in families.CONFIGS if name != "albert"])
-def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str) -> None:
-    """The oracle shares no code: the full model, with every block above the cut replaced by the identity."""
+def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str, layers: str) -> None:
+    """The oracle shares no code: the full model, with every block that the cut lacks replaced by the identity."""
     model = families.build(families.CONFIGS[name]())
     inputs = {
         "input_ids": torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]]),
         "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
     }
+    if layers == "first":
+        keep_first(model.config)
     backbone = find_backbone(model)
     assert backbone.blocks is not None
     for num_layers in (1, 3):
+        kept = families.ENDS[num_layers] if layers == "ends" else range(num_layers)
         by_hand = copy.deepcopy(model)
-        for block in list(by_hand.get_submodule(backbone.blocks))[num_layers:]:
-            block.register_forward_hook(_hand_on)
+        for layer, block in enumerate(by_hand.get_submodule(backbone.blocks).children()):
+            if layer not in kept:
+                block.register_forward_hook(_hand_on)
         cut = shallow_view(model, backbone, num_layers)
         assert torch.equal(cut(**inputs).last_hidden_state, by_hand(**inputs).last_hidden_state)
 

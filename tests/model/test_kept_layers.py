@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -39,7 +40,7 @@ from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
-FOUR = {1: [1], 2: [1, 4], 3: [1, 2, 4]}  # what "ends" keeps of four layers
+FOUR = {1: [1], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ FOUR = {1: [1], 2: [1, 4], 3: [1, 2, 4]}  # what "ends" keeps of four layers
         ("ends", 1, {}),
         ("ends", 2, {1: [1]}),
         ("ends", 4, FOUR),
-        ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 2, 6], 4: [1, 2, 5, 6], 5: [1, 2, 3, 5, 6]}),
+        ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 5, 6], 4: [1, 2, 5, 6], 5: [1, 2, 4, 5, 6]}),
         ({2: [1, 4]}, 4, {1: [1], 2: [1, 4], 3: [1, 2, 3]}),
         ({np.int64(1): (3,)}, 3, {1: [3], 2: [1, 2]}),
     ],
@@ -90,12 +91,18 @@ def test_grid_of_chosen_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
         alone = evaluate(cut, [task], num_layers=depth, dims=8)
         assert grid.score(Size(depth, 8)) == pytest.approx(alone.score(Size(depth, 8)), abs=1e-6)
     grid.save(tmp_path / "grid.parquet")
-    loaded, plain = GridResult.load(tmp_path / "grid.parquet"), evaluate(tiny, [task], num_layers=1, dims=16)
-    assert (loaded.layers, plain.layers) == ("ends", None)
+    loaded, plain = GridResult.load(tmp_path / "grid.parquet"), evaluate(tiny, [task], dims=8, layers="first")
+    assert (loaded.layers, plain.layers) == ("ends", "first")
     assert "layers='ends'" in str(loaded)
-    assert "layers=" not in str(plain)
     with pytest.raises(ValueError, match="'ends'"):
-        GridResult.merge([loaded, plain])
+        GridResult.merge([loaded, evaluate(tiny, [task], num_layers=1, dims=16, layers="first")])
+    unasked = evaluate(tiny, [task], dims=8)
+    pd.testing.assert_frame_equal(unasked.frame, grid.frame)
+    assert (unasked.layers, str(unasked)) == ("ends", str(grid))
+    whole = evaluate(tiny, [task], num_layers=4, dims=16)
+    assert whole.layers == "ends", "so that both can be merged"
+    assert "layers=" not in str(whole)
+    assert set(GridResult.merge([unasked, whole]).sizes) == {*unasked.sizes, *whole.sizes}
 
 
 def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> None:
@@ -107,8 +114,14 @@ def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> Non
         truncate(model, num_layers=2, layers="first")
     with pytest.warns(DataWarning, match="not trained at 2L-32d"):
         truncate(model, num_layers=2, layers="ends")
-    with pytest.warns(DataWarning, match='layers="ends"'):
-        truncate(tiny, num_layers=2)
+    for depth, kept in FOUR.items():
+        with pytest.warns(DataWarning, match="aligned or trained for fewer layers") as caught:
+            truncate(tiny, num_layers=depth)
+        told = str(caught[0].message)
+        assert (f"It keeps layers {str(kept)[1:-1]};" in told and 'layers="first"' in told) is (depth > 1), told
+    with pytest.warns(DataWarning) as caught:
+        truncate(tiny, num_layers=2, layers="first")
+    assert "It keeps" not in str(caught[0].message)
 
 
 def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTransformer) -> None:
@@ -124,14 +137,15 @@ def test_config_of_cut() -> None:
     config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"))
     declare_layers(config, FOUR)
     cut: Any = cut_config(config, 3)
-    assert cut.per_layer == list("abd")
+    assert cut.per_layer == list("acd")
     assert cut.matryoshka_layers == {"1": [1], "2": [1, 3]}, "the layers of lower depths, by their places in the cut"
-    assert [kept_layers(config, depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 1, 3], [0, 1, 2, 3]]
+    assert [kept_layers(config, depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 2, 3], [0, 1, 2, 3]]
     assert smallest_depth_with(config, [1, 2, 3]) == 3
     declare_layers(config, chosen_layers({2: [2, 3]}, 4))
     assert smallest_depth_with(config, [1, 2]) == 4, "layer 1 is not among 2 and 3"
     declare_layers(config, {})
-    assert not hasattr(config, "matryoshka_layers")
+    assert [kept_layers(config, depth) for depth in (1, 2, 3)] == [[0], [0, 1], [0, 1, 2]]
+    assert cut_config(config, 3).matryoshka_layers == {}, "the first, as in the whole"
 
 
 @pytest.mark.parametrize("entry", [None, {"2": [1, 4]}])
@@ -223,11 +237,11 @@ def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
     aligned.save_pretrained(str(tmp_path / "aligned"))
     ways = (partial(truncate, aligned), partial(load, tmp_path / "aligned"))
     for cut in (way(num_layers=3, **told) for way in ways for told in ({}, {"layers": "ends"})):
-        assert cut.config.matryoshka_cut["layers"] == [1, 2, 4]
+        assert cut.config.matryoshka_cut["layers"] == [1, 3, 4]
         assert not hasattr(cut.config, "matryoshka_layers")
     with pytest.warns(UserWarning, match="was cut from an aligned one"):
         again = truncate(truncate(aligned, num_layers=3), num_layers=2)
-    assert again.config.matryoshka_cut["layers"] == [1, 2], "the first two of the three"
+    assert again.config.matryoshka_cut["layers"] == [1, 3], "the first two of the three"
     assert "layers" not in truncate(aligned, dim=8).config.matryoshka_cut
 
 

@@ -13,7 +13,7 @@ from peft import LoraConfig, PeftConfig
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
-from tests.support.families import TEXTS, cut_by_hand
+from tests.support.families import ENDS, TEXTS, cut_by_hand
 
 RANK, ALPHA = 2, 6
 LORA = {"r": RANK, "lora_alpha": ALPHA, "target_modules": ["query", "value", "dense"]}
@@ -51,7 +51,7 @@ def by_hand(
 
 def expected(model: SentenceTransformer, size: Size) -> NDArray[np.float32]:
     """Embed with the blocks of a depth alone, put into the model by hand, and keep the first coordinates."""
-    with cut_by_hand(model, size.num_layers):
+    with cut_by_hand(model, size.num_layers, ENDS[size.num_layers]):
         embeddings: NDArray[np.float32] = model.encode(TEXTS)
     return embeddings[:, : size.dim]
 

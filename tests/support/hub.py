@@ -223,5 +223,5 @@ def configure(folder: Path, file: str = "config.json", **entries: Any) -> None:
 
 def in_shards(folder: Path) -> None:
     """Divide the weights of a folder into small files."""
-    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
+    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="12KB")
     (folder / "model.safetensors").unlink()

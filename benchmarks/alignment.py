@@ -35,6 +35,7 @@ from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
+from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart
 from st_matryoshka2d.sizes import full_size, mrl_dims
@@ -42,8 +43,7 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
 NARROW = [64, 128]  # dims of search beside all
-# What is free: the layers that `truncate` keeps by default, and with `layers="ends"`, which all
-# other ways keep too.
+# What is free: the first layers, and those that `truncate` keeps by default, as all other ways do.
 FIRST, ENDS = "first layers", "first and last layers"
 
 
@@ -192,7 +192,7 @@ def main() -> None:
     depths = options.depths or list(range(1, full.num_layers + 1))
     embedding = options.data, options.cache / name, options.query, options.document
     embedded = Embedded(model, depths, *embedding, bf16=options.bf16)
-    first = Embedded(plain, depths, *embedding, prefix="first-", bf16=options.bf16)
+    first = Embedded(keeping(Pipeline.of(plain), "first").model, depths, *embedding, prefix="first-", bf16=options.bf16)
     sizes = [size for size in sizes_ladder(model) if size.num_layers in depths]
     out = options.out / name
     out.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ def by_us(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
     model = SentenceTransformer(options.model, device=options.device)
     layers, dims = layers_and_dims(options)
     task = sts_task(pairs, name="STS-B test")
-    grid = evaluate(model, task, layers, dims, batch_size=options.batch_size, show_progress_bar=False)
+    grid = evaluate(model, task, layers, dims, layers="first", batch_size=options.batch_size, show_progress_bar=False)
     table: dict[Any, dict[Any, float]] = grid.pivot().to_dict()
     return {(layer, dim): table[dim][layer] for layer in layers for dim in dims}
 
@@ -196,7 +196,7 @@ def _search(
     corpus = Dataset.load_from_disk(folder)
     model = SentenceTransformer(options.model, device=options.device)
     start = time.perf_counter()
-    grid = evaluate(model, retrieval_task(corpus, queries, qrels), *layers_and_dims(options))
+    grid = evaluate(model, retrieval_task(corpus, queries, qrels), *layers_and_dims(options), layers="first")
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     found = re.search(r"VmHWM:\s+(\d+)", status)
     return {

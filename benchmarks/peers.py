@@ -32,6 +32,9 @@ from sentence_transformers.util import quantize_embeddings
 from sklearn.decomposition import PCA
 
 from st_matryoshka2d import align, encode_sizes, truncate
+from st_matryoshka2d.model.cut import keeping
+from st_matryoshka2d.model.kept_layers import FIRST
+from st_matryoshka2d.model.pipeline import Pipeline
 
 Rows = NDArray[np.floating]
 Encode = Callable[[list[str]], Rows]
@@ -104,7 +107,8 @@ def int8(encode: Encode, texts: list[str]) -> Encode:
 
 def ways(model: SentenceTransformer, static: dict[int, Any], texts: list[str]) -> list[Way]:
     """Return all methods to compare."""
-    plain, aligned = Embedded(model), Embedded(align(model, texts, show_progress_bar=True))
+    plain = Embedded(keeping(Pipeline.of(model), FIRST).model)
+    aligned = Embedded(align(model, texts, show_progress_bar=True))
     plain_3, aligned_3 = partial(plain, depth=3), partial(aligned, depth=3)
     full, (wide, small) = plain(texts).shape[1], DIMS
     reduced = components(small, plain, texts)
@@ -198,7 +202,7 @@ def scored(model: SentenceTransformer, data: Path) -> pd.DataFrame:
     tasks: list[Any] = search_tasks(data, SEARCH)
     for task in tasks:
         task.load_data()
-    cuts = {f"{layers} layers": truncate(model, num_layers=layers) for layers in DEPTHS}
+    cuts = {f"{layers} layers": truncate(model, num_layers=layers, layers=FIRST) for layers in DEPTHS}
     encoders: dict[str, Encode] = {name: cut.encode for name, cut in cuts.items()}
     encoders |= {f"model2vec, {dim} dims": one.encode for dim, one in static.items()}
     size = {name: sum(4 * weight.numel() for weight in cut.parameters()) / 1e6 for name, cut in cuts.items()}

@@ -51,7 +51,7 @@ aligned = align(model, texts, show_progress_bar=True)
 aligned.save_pretrained(str(out / "model"))
 
 # both keep the first and the last layers
-free, after = evaluate(model, task, layers="ends"), evaluate(aligned, task)
+free, after = evaluate(model, task), evaluate(aligned, task)
 comparison = after.named("aligned").compare(free.named("not aligned"))
 print(comparison)
 comparison.plot(out / "gain.png", title="Gain of alignment, points")
@@ -62,11 +62,10 @@ half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))
 sample = list(dict.fromkeys(texts))[-1000:]
-free_cut = truncate(model, num_layers=half, layers="ends")
 pairs = (
     ("aligned", queries, aligned),
-    ("not aligned", free_cut, model),
-    ("first layers", truncate(model, num_layers=half), model),
+    ("not aligned", truncate(model, num_layers=half), model),
+    ("first layers", truncate(model, num_layers=half, layers="first"), model),
 )
 for name, shallow, whole in pairs:
     found = whole.similarity(shallow.encode(sample), whole.encode(sample)).argmax(dim=1)

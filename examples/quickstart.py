@@ -33,9 +33,9 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 
 model, triplets, task = demo_start.start(online, pairs=70 if smoke else 1000)
 
-# Score each size as it is, with its first and last layers, which is free. One pass over the texts serves all 24 sizes.
+# Score each size as it is: its first and last layers. One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]
-before = evaluate(model, task, dims=dims, layers="ends")
+before = evaluate(model, task, dims=dims)
 print(f"\nBefore\n{before}")
 
 # Give every depth a readout into the space of the whole model, from raw text. It keeps the same layers.

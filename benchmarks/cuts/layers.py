@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.model.backbone import find_backbone
+from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth
 from st_matryoshka2d.model.kept_layers import FIRST as FIRST_LAYERS
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -76,9 +77,10 @@ class Embedder:
 
     def _of_one_pass(self, kept: str, depth: int) -> Rows:
         def all_depths() -> list[Rows]:
-            model = self.model
             if kept in ALIGNED_WAYS:
-                model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
+                model = align(self.model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
+            else:
+                model = keeping(Pipeline.of(self.model), FIRST_LAYERS).model
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]
             return list(encode_sizes(model, list(self._row), sizes, show_progress_bar=True).values())
 

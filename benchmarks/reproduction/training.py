@@ -29,7 +29,7 @@ from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import LossStateCallback
 from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import ENDS
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 from st_matryoshka2d.model.pipeline import Pipeline
 
 __all__ = ["aligned", "checkpoints", "trained"]
@@ -74,7 +74,7 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     if method == PRETRAINED:
         return pretrained(seed, options, checkpoints(method, seed, options) / "backbone")
     model = SentenceTransformer(options.model, device=options.device)
-    return (keeping(Pipeline.of(model), ENDS).model if method == UNALIGNED_ENDS else model), 0.0
+    return keeping(Pipeline.of(model), ENDS if method == UNALIGNED_ENDS else FIRST).model, 0.0
 
 
 def aligned(

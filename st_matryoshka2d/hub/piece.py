@@ -29,7 +29,7 @@ from st_matryoshka2d.hub.safetensors_header import (
     short,
     written_header,
 )
-from st_matryoshka2d.hub.weights_fit import blank_model, block_lists, check_shapes, depth_of, shapes_in
+from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, lists_of, shapes_in
 from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.model.readout_files import readout_file
 
@@ -110,7 +110,7 @@ def piece_of(
 
     def select(names: Collection[str]) -> dict[str, str]:
         depth = depth_of(config, checkpoint.name, len(names))
-        lists.extend(block_lists(blank_model(config)))
+        lists.extend(lists_of(config, checkpoint.name))
         return names_kept(names, lists, depth, kept_layers(config, num_layers)) if lists else {name: name for name in names}
 
     def opened(file: str) -> tuple[Weights, Header]:

@@ -26,6 +26,8 @@ from st_matryoshka2d.model.copies import trial
 _REPEATS = 100
 _LARGEST_BUFFERS = 2**30
 _NAMED = 5
+# What transformers and torch raise where a config describes no model.
+_NO_MODEL = (RuntimeError, TypeError, ValueError, ArithmeticError)
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
@@ -76,7 +78,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
         if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
             return  # all names and shapes fit
         loading = _loading_info(model, shapes)
-    except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
+    except _NO_MODEL as error:
         raise UsageError(f"{contradiction}: {short(str(error))}") from error
     if wrong := sorted(loading["mismatched_keys"]):
         name, stored, expected = wrong[0]
@@ -97,6 +99,14 @@ def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
     with one_load_at_a_time, torch.device("meta"):
         model: PreTrainedModel = AutoModel.from_config(config)
     return model
+
+
+def lists_of(config: PreTrainedConfig, what: str) -> list[str]:
+    """Return the `block_lists` of the model that a config describes; refuse one that describes none."""
+    try:
+        return block_lists(blank_model(config))
+    except _NO_MODEL as error:
+        raise UsageError(f"config.json of {what} describes no model: {short(str(error))}") from error
 
 
 def block_lists(model: PreTrainedModel) -> list[str]:

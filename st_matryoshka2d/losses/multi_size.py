@@ -51,11 +51,12 @@ class MultiSizeLoss(nn.Module):
 
     A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as
     in 2DMSE. If the model is in evaluation mode or gradients are disabled, nothing is drawn: the
-    loss is the mean over all draws, so that the same weights give the same number. The published
-    recipes are built from this class. Embeddings at (n, d) are exactly those of `truncate(model, n,
-    d)`: the final norm of pre-norm models is applied to every layer, and cut embeddings are not
-    normalised again. Pass this loss to the Trainer directly, not inside `MatryoshkaLoss`,
-    `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
+    loss is the mean over all draws, so that the same weights give the same number. A depth trains
+    the layers that the model was aligned with, otherwise its first ones, for which one pass is
+    enough; the config says so from here on. The published recipes are built from this class.
+    Embeddings at (n, d) are exactly those of `truncate(model, n, d)`: the final norm of pre-norm
+    models is applied to every layer, and cut embeddings are not normalised again. Pass this loss to
+    the Trainer directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
 
     A step returns named parts that sum to the loss, each logged by the Trainer: `task` (or
     `task_<key>` for each part of a wrapped loss that returns several) and the parts of each term.

@@ -40,7 +40,7 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         >>> add_to_model_card("3L-64d", grid)
         >>> from pathlib import Path
         >>> card = Path("3L-64d/README.md").read_text(encoding="utf-8")
-        >>> "the first 3 of 6 layers and the first 64 of 384" in card, "## Sizes" in card
+        >>> "layers 1, 5, 6 of 6 and the first 64 of 384" in card, "## Sizes" in card
         (True, True)
     """
     readme, name = card_of(folder)

@@ -59,7 +59,7 @@ def test_other_widths_keep_coordinates() -> None:
 
 
 def test_the_first_layers_are_those_of_a_cut(model: SentenceTransformer, embedder: Embedder) -> None:
-    expected = truncate(model, num_layers=2).encode(TEXTS)
+    expected = truncate(model, num_layers=2, layers="first").encode(TEXTS)
     assert with_layers(model, [0, 1]).encode(TEXTS) == pytest.approx(expected, abs=1e-6)
     texts, fitted = embedder(FIRST, 2)
     assert np.concatenate([texts, fitted]) == pytest.approx(expected, abs=1e-6)

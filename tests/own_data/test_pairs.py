@@ -54,9 +54,9 @@ def accuracy(labels: Any, guesses: Any) -> float:
 
 
 def test_metrics_by_scikit_learn_and_a_loop(tiny: SentenceTransformer, rows: dict[str, list[Any]]) -> None:
-    grid = quiet(tiny, pair_task(rows), sizes=SIZES)
+    grid = quiet(tiny, pair_task(rows), sizes=SIZES, layers="first")
     for size in SIZES:
-        similarities = cosines(truncate(tiny, num_layers=size.num_layers, dim=size.dim), rows)
+        similarities = cosines(truncate(tiny, size, layers="first"), rows)
         precision = average_precision_score(rows["label"], similarities)
         assert 0.5 < precision < 1
         assert grid.score(size, metric="cosine_ap") == pytest.approx(precision, abs=1e-6)

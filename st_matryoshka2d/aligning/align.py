@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.aligned_model import check_modules, placed, starting_point, trained_narrow, without_readouts
+from st_matryoshka2d.aligning.layers import closest_layers
 from st_matryoshka2d.aligning.other_embeddings import Into, Target, target_of
 from st_matryoshka2d.aligning.other_space import fit_other
 from st_matryoshka2d.aligning.own_space import Fit, fit
@@ -18,6 +19,7 @@ from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
 from st_matryoshka2d.aligning.sample import (
     Texts,
+    affordable,
     drawn,
     gather,
     parts_of,
@@ -105,10 +107,11 @@ def align(
         prompt: Put in front of each text, as by `SentenceTransformer.encode`; not by another model.
         prompt_name: Name of the prompt to put in front of each text, unless `prompt` is given.
             Another model takes its own of that name. None: the default prompt of each, if any.
-        layers: Which layers each depth keeps. `"ends"`: three fifths from the start and two from
-            the end, such as layers 1, 2 and 6 of six, because the last layers write the embedding.
-            `"first"`: the first ones, so that one forward pass serves all depths; they score worse.
-            A dict names those of some depths, `{2: [1, 6]}`. None: as the model has it, or "ends".
+        layers: Which layers each depth keeps. None: those that the model was aligned or trained
+            with; otherwise as many of the first and of the last layers as embed 128 of the texts
+            closest to the whole model. `"ends"`: half from the start and half from the end, such as
+            layers 1, 5 and 6 of six. `"first"`: the first ones, so that one forward pass serves all
+            depths; they score worse. A dict names those of some depths, `{2: [1, 6]}`.
         rotation: What the first coordinates are chosen for. None: they stay, unless a rotation is
             clearly better for texts that are close in meaning, and the model was not trained for
             several dims. `"keep"`: they stay, so that the full size is the model as it was, bit for
@@ -177,15 +180,14 @@ def align(
         target = None
         if into is not None:
             target = target_of(into, texts, prompt_name, batch_size, hidden)
-        start = starting_point(without_adapters(pipeline), layers)
-        if target is None:
-            most, cost = _SAMPLE, passes(start.model.config, full.num_layers)
-        else:
-            most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
-        check_modules(start)
-        sample, total = drawn(parts, most, 4 * full.num_layers * full.dim, cost)
+        plain = without_adapters(pipeline)
+        check_modules(plain)
+        most = _SAMPLE if target is None else _SAMPLE_INTO
+        sample, total = drawn(parts, most, 4 * full.num_layers * full.dim)
         warn_without_prompts(model, sample)
+        start = starting_point(plain, layers, lambda: closest_layers(plain, sample, batch_size, hidden))
         if target is None:
+            sample = affordable(sample, total, passes(start.model.config, full.num_layers))
             gathered = without_copies(gather(start, sample, batch_size, hidden))
             # For small dims it improves these sizes alone, but all dims get worse across depths.
             asked = small if sizes is not None else ()
@@ -195,6 +197,7 @@ def align(
             result = fit(gathered, _rotation(start, rotation), refinement, total, unit=unit)
         else:
             z = target.rows(sample, parts)
+            start = without_readouts(start)
             route = gather(start, sample, batch_size, hidden, close=False)[""]
             result = fit_other(route, z, total, hidden)
         for told in result.told:

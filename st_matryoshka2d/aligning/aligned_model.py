@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -16,7 +17,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers, keeps_ends
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
@@ -26,22 +27,19 @@ from st_matryoshka2d.model.readout_files import linear_of
 _TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 
-def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
-    """Return the model with the layers of its depths declared; weights are shared."""
+def starting_point(pipeline: Pipeline, layers: Layers | None, choose: Callable[[], Layers] = lambda: ENDS) -> Pipeline:
+    """Return the model with the layers of its depths declared, chosen if nothing says which; weights are shared."""
     if layers is not None:
         return keeping(pipeline, layers)
-    declared, full = pipeline.declaration, pipeline.full
-    readouts = [module for module in pipeline.model.modules() if isinstance(module, Readout)]
-    chosen_before = declared.layers is not None or any(readout.depths for readout in readouts)
-    if chosen_before or any(size.num_layers < full.num_layers for size in declared.sizes):
+    if not keeps_ends(pipeline.model.config):
         return pipeline
     ends = keeping(pipeline, ENDS)
     try:
         for name, backbone in ends.backbones.items():
-            check_depths(ends.routes[name].transformer.model, backbone, range(1, full.num_layers))
+            check_depths(ends.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
     except ValueError:
         return keeping(pipeline, FIRST)  # its layers only work in a row
-    return ends
+    return keeping(pipeline, choose())
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:

@@ -136,7 +136,8 @@ def fit_queries(
             )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
-        table, agreement = fit_table(counted, texts, embedder.query(texts), full.num_layers)
+        documents_drawn = np.stack(stand_ins.embedded)
+        table, agreement = fit_table(counted, texts, embedder.query(texts), documents_drawn, full.num_layers, hidden)
         with_queries = with_table(pipeline, table, agreement).model
         name_apart(with_queries, model, "queries")
         return with_queries

@@ -6,6 +6,12 @@ import math
 import random
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _LONGEST = 10_000  # characters of a document that are kept
 _WORDS = 4, 14  # of a piece
@@ -22,15 +28,17 @@ class StandIns:
     def __init__(self, most: int) -> None:
         self.most = most
         self.documents: list[str] = []
+        self.embedded: list[Float[np.ndarray, " dim"]] = []
         self._draw, self._seen = random.Random(0), 0
 
-    def add(self, document: str) -> None:
-        """Take a document into the sample, or not."""
+    def add(self, document: str, embedded: Float[np.ndarray, " dim"]) -> None:
+        """Take a document and its embedding into the sample, or not."""
         self._seen += 1
         if len(self.documents) < self.most:
             self.documents.append(document[:_LONGEST])
+            self.embedded.append(embedded.copy())
         elif (place := self._draw.randrange(self._seen)) < self.most:
-            self.documents[place] = document[:_LONGEST]
+            self.documents[place], self.embedded[place] = document[:_LONGEST], embedded.copy()
 
     def texts(self) -> list[str]:
         """Return each stand-in once."""

@@ -11,6 +11,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
+from st_matryoshka2d.queries.refine import refined
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.token_counts import TokenCounts
 from st_matryoshka2d.queries.vocabulary import shrunk
@@ -29,19 +30,21 @@ def fit_table(
     counted: TokenCounts,
     queries: Sequence[str],
     true: Float[np.ndarray, "texts dim"],
+    documents: Float[np.ndarray, "documents dim"],
     num_layers: int,
+    hidden: bool | None = None,
 ) -> tuple[StaticEmbedding, dict[Size, float]]:
-    """Fit on documents and on queries in random order; also return how the sizes agree."""
+    """Fit on documents, of which some are embedded, and on queries in random order; also return how the sizes agree."""
     tokens = counted.tokens(queries)
     held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
     counted.add(tokens[held:], true[held:], counted.side)
     narrow, occur = counted.narrowed(tokens[:held])
-    left = [np.searchsorted(occur, ids).tolist() for ids in tokens[:held]]
+    places = [np.searchsorted(occur, ids).tolist() for ids in tokens]
+    left, mean = places[:held], narrow.sums.means[narrow.side]
+    table = _chosen(narrow, left, true[:held] - mean)
+    table = refined(table, places[held:], true[held:], documents, mean, hidden)
     true = true[:held]
-    table, strength = _chosen(narrow, left, true - narrow.sums.means[narrow.side])
     agreement = _agreement(_pooled(table, left), true, num_layers)
-    narrow.add(left, true, narrow.side)
-    table = solved(narrow.blocks, narrow.sums, strength, table)
     rows = narrow.sums.of_words(counted.sums.words)
     rows[occur] = table
     # The mean of a query's rows is shorter than what it stands for, which matters to a model
@@ -56,14 +59,14 @@ def fit_table(
 
 def _chosen(
     narrow: TokenCounts, left: list[list[int]], true: Float[np.ndarray, "held dim"]
-) -> tuple[Float[np.ndarray, "tokens dim"], float]:
+) -> Float[np.ndarray, "tokens dim"]:
     """Fit with each strength, from the table before; return what is best on held-out texts."""
-    table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())
+    table, best = narrow.sums.start(), (-np.inf, narrow.sums.start())
     for strength in _STRENGTHS:
         table = solved(narrow.blocks, narrow.sums, strength, table)
         if (closeness := _closeness(_pooled(table, left), true)) > best[0]:
-            best = closeness, strength, table
-    return best[2], best[1]
+            best = closeness, table
+    return best[1]
 
 
 def _pooled(

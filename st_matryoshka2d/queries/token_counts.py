@@ -131,8 +131,8 @@ def add_documents(
             _require_same(existing, filled[few], embedded[few], embed)
         if texts:
             counted.add(counted.tokens(texts), embedded, DOCUMENTS)
-        for text in texts:
-            stand_ins.add(text)
+        for text, row in zip(texts, embedded, strict=True):
+            stand_ins.add(text, row)
         bar.update(len(chunk))
     if existing is not None:
         existing.end()

@@ -30,6 +30,7 @@ def fit_table(
     queries: Sequence[str],
     true: Float[np.ndarray, "texts dim"],
     num_layers: int,
+    whole_vocabulary: bool | None = None,
 ) -> tuple[StaticEmbedding, dict[Size, float]]:
     """Fit on documents and on queries in random order; also return how the sizes agree."""
     tokens = counted.tokens(queries)
@@ -49,7 +50,7 @@ def fit_table(
     length = np.linalg.norm(_pooled(table, left), axis=1).mean()
     rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
     tokenizer, former = counted.tokenizer, list(range(len(rows)))
-    if len(rows) > _WHOLE:
+    if not (len(rows) <= _WHOLE if whole_vocabulary is None else whole_vocabulary):
         tokenizer, former = shrunk(tokenizer, occur.tolist())
     return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -181,23 +182,43 @@ def test_a_network_is_no_table(tiny: SentenceTransformer, tmp_path: Path) -> Non
         TokenTable.load(tmp_path)
 
 
-@pytest.mark.slow
-def test_needs_numpy_and_tokenizers_alone(fitted: SentenceTransformer, tmp_path: Path) -> None:
-    """In an environment of links to these two, and the same numbers."""
-    folder = tmp_path / "queries"
-    asymmetric(fitted, query=0).save_pretrained(str(folder))
-    (tmp_path / "libraries").mkdir()
+@pytest.fixture
+def without_torch(tmp_path: Path) -> Callable[..., str]:
+    """Return what runs Python in an environment of links to NumPy and `tokenizers`, and returns what is printed."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
     for package in ("numpy", "numpy.libs", "tokenizers"):
         if (installed := Path(np.__file__).parents[1] / package).exists():
-            (tmp_path / "libraries" / package).symlink_to(installed)
-    (tmp_path / "texts.json").write_text(json.dumps(TEXTS), encoding="utf-8")
+            (libraries / package).symlink_to(installed)
+    path = {**os.environ, "PYTHONPATH": f"{libraries}{os.pathsep}{ROOT}", "PYTHONIOENCODING": "utf-8"}
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-S", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, encoding="utf-8", cwd=tmp_path, env=path).stdout
+
+    return run
+
+
+@pytest.mark.slow
+def test_needs_no_torch(fitted: SentenceTransformer, without_torch: Callable[..., str], tmp_path: Path) -> None:
+    """The same numbers, and the program of the page finds the document."""
+    folder = tmp_path / "search"
+    asymmetric(fitted, query=0).save_pretrained(str(folder))
+    (folder / "texts.json").write_text(json.dumps(TEXTS), encoding="utf-8")
+    expected = truncate(fitted, num_layers=0).encode_query(TEXTS)
     code = """
 import json, numpy, pathlib
 from st_matryoshka2d import TokenTable
-texts = json.loads(pathlib.Path("texts.json").read_text(encoding="utf-8"))
-numpy.save("found.npy", TokenTable.load("queries").encode_query(texts))
+texts = json.loads(pathlib.Path("search/texts.json").read_text(encoding="utf-8"))
+numpy.save("found.npy", TokenTable.load("search").encode_query(texts))
 """
-    path = {**os.environ, "PYTHONPATH": f"{tmp_path / 'libraries'}{os.pathsep}{ROOT}"}
-    subprocess.run([sys.executable, "-S", "-c", code], check=True, cwd=tmp_path, env=path)
-    expected = truncate(fitted, num_layers=0).encode_query(TEXTS)
+    without_torch("-c", code)
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), expected, rtol=0, atol=1e-6)
+
+    np.save(folder / "index.npy", expected)
+    page = (ROOT / "docs" / "cheap_queries.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(import json\nimport sys\n.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "search.py").write_text(program, encoding="utf-8")
+    best = (expected @ expected[0]).argsort()[:-4:-1]
+    printed = without_torch("search.py", *TEXTS[0].split())
+    assert printed == "".join(f"{TEXTS[place]}\n" for place in best)

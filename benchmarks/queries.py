@@ -79,7 +79,7 @@ class Lab:
         gathered.add(gathered.tokens(read), embedded, DOCUMENTS)
         asked = [text for text, _ in queries]
         true = np.stack([row for _, row in queries])
-        table, _ = fit_table(gathered, asked, true, full_size(self.model).num_layers)
+        table, _ = fit_table(gathered, asked, true, embedded[:10_000], full_size(self.model).num_layers)
         return table, time.perf_counter() - start
 
     def apart(self) -> list[Lab]:
@@ -116,7 +116,7 @@ def gathered(model: SentenceTransformer, embedded: Embedded, data: Path, stand_i
     order = random.Random(1).sample(range(len(texts)), len(texts))
     drawn = StandIns(len(texts))
     for place in order[:stand_ins]:
-        drawn.add(texts[place])
+        drawn.add(texts[place], np.empty(0))
     made = drawn.by_document()
     flat = [text for of_one in made for text in of_one]
     last = embedded.depths[-1:]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.own_data.search import retrieval_task
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.queries.fit_queries import fit_queries
+    from st_matryoshka2d.queries.token_table import TokenTable
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
 __version__ = "0.2.0"
@@ -63,6 +64,7 @@ _HOME = {
     "corpora.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "queries.fit_queries": ["fit_queries"],
+    "queries.token_table": ["TokenTable"],
     "sizes": ["Size", "sizes_ladder"],
     "evaluation.coordinate_spread": ["CoordinateSpread", "coordinate_spread"],
 }
@@ -76,6 +78,7 @@ __all__ = [
     "Recommendation",
     "Size",
     "SizesEncoder",
+    "TokenTable",
     "TruncatedTransformer",
     "TruncationResult",
     "UsageError",

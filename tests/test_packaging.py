@@ -59,6 +59,20 @@ def test_import_is_light(statement: str) -> None:
     assert not heavy & imported_by(statement)
 
 
+def test_a_table_needs_numpy_and_tokenizers_alone() -> None:
+    loaded = imported_by("from st_matryoshka2d import TokenTable")
+    assert loaded >= {"numpy", "tokenizers"}
+    assert not {"torch", "transformers", "sentence_transformers", "huggingface_hub", "safetensors", "scipy", "tqdm"} & loaded
+
+
+def test_help_imports_no_library_of_models() -> None:
+    loaded = imported_by(
+        "import sys\nsys.argv[1:] = ['--help']\nfrom st_matryoshka2d.cli.app import app\napp(standalone_mode=False)"
+    )
+    assert "typer" in loaded
+    assert not {"torch", "numpy", "pandas", "rich"} & loaded
+
+
 def test_results_need_neither_mteb_nor_matplotlib() -> None:
     loaded = imported_by("from st_matryoshka2d import GridResult; import st_matryoshka2d.grid.grid_result")
     assert "pandas" in loaded
@@ -72,7 +86,7 @@ def test_public_names_of_package() -> None:
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_to_model_card"}
     results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
-    objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning", "UsageError"}
+    objects = {"Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "DataWarning", "UsageError"}
     assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
 
@@ -229,7 +243,7 @@ for room in ("pretraining", "report"):
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
     core = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "truncate"}
-    core |= {"DataWarning", "Size", "SizesEncoder", "TruncatedTransformer", "UsageError"}
+    core |= {"DataWarning", "Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "UsageError"}
     core |= {"add_to_model_card", "sizes_ladder"}
     assert set(missing) == {*st_matryoshka2d.__all__, "pretraining", "report"} - core
     extras = {"plot_speedup": "plot", "pretraining": "train", "report": "report"}

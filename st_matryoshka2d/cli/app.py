@@ -23,8 +23,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
 
-# A fault shows Python's own traceback, which, unlike rich's, can be pasted into a report.
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+# Without rich, which takes longer to import than all the rest. A fault shows Python's own traceback, which can be
+# pasted into a report.
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (info, grid, recommend, report, align, fit_queries, truncate, asymmetric):
     app.command()(command)
 

@@ -26,7 +26,7 @@ def info(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Show how deep and wide a model is, and a ladder of sizes that it can be cut to.
+    """Show how deep and wide a model is, and sizes to cut it to.
 
     For example:
 
@@ -69,7 +69,7 @@ def truncate(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Cut a model to a size; the cut is a plain checkpoint that loads without this package.
+    """Cut a model to a size, as a plain checkpoint.
 
     For example:
 
@@ -97,7 +97,7 @@ def asymmetric(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Put a small size for queries and a large one for documents into one plain checkpoint.
+    """Put two sizes into one checkpoint, for queries and documents.
 
     For example:
 

@@ -55,7 +55,7 @@ def align(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Make every depth of a model good without training, by raw text.
+    """Make every depth of a model good without training.
 
     For example:
 
@@ -107,7 +107,7 @@ def fit_queries(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Give a model a token table, for queries without a network: 0 layers.
+    """Give a model a token table, for queries without a network.
 
     For example:
 

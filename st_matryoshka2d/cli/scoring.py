@@ -74,7 +74,7 @@ def grid(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Score a model at many sizes; each text runs through the model only once.
+    """Score a model at many sizes, each text in one pass.
 
     For example:
 
@@ -173,7 +173,7 @@ def recommend(
     reference: Annotated[Path | None, _REFERENCE] = None,
     queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
 ) -> None:
-    """Choose the cheapest size of a grid that is good enough and within the limits.
+    """Choose the cheapest size of a grid that is good enough.
 
     For example:
 
@@ -207,7 +207,7 @@ def report(
     out: Annotated[Path, output_file("The page", ".html")],
     title: Annotated[str | None, _TITLE] = None,
 ) -> None:
-    """Show grids side by side as one page that opens without a network.
+    """Show grids side by side, as one page.
 
     For example:
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-from sentence_transformers import SentenceTransformer
+from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 _NAMED = 5  # rows that a warning names
 

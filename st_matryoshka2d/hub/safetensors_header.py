@@ -1,23 +1,18 @@
-"""Strict readers of untrusted input: JSON, paths, headers of safetensors files, indices of shards, bytes from a server.
+"""Strict readers of untrusted input: JSON, paths, headers of safetensors files, indices of shards.
 
 A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and
 the tensors' bytes, without gaps up to the end of the file. `huggingface_hub` reads headers too, but
-checks little of this and always fetches 100 KB; its `HfFileSystem` does not check that the server
-sent the requested range, nor report that it sent the whole file.
+checks little of this and always fetches 100 KB. Nothing here imports more than Python itself.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
-
-from huggingface_hub import constants
-from huggingface_hub.utils import hf_raise_for_status, http_stream_backoff, httpx  # type: ignore[attr-defined]  # lazy
 
 from st_matryoshka2d.errors import UsageError
 
@@ -35,9 +30,6 @@ BITS = {
 
 _PREFIX = 8
 _METADATA = "__metadata__"
-
-_REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -190,59 +182,3 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 class WholeFileNeededError(Exception):
     """The server sends no ranges, or the names of tensors do not show which of them belong to which block."""
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file: its path in the repository, its URL, the headers of each request (token, user agent), its size in bytes."""
-
-    path: str
-    url: str
-    headers: dict[str, str]
-    size: int
-
-    def parts(self, start: int, stop: int) -> Iterator[bytes]:
-        """Stream the bytes from `start` up to `stop`; a broken connection is resumed where it broke."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                for part in self._answer(start, stop):
-                    start += len(part)
-                    yield part
-                return
-            except httpx.TransportError as error:
-                if attempt < _ATTEMPTS:
-                    time.sleep(attempt / 2)
-                elif isinstance(error, httpx.RemoteProtocolError):
-                    raise UsageError(f"{self.path}: the server closed the connection before byte {stop}. {error}") from error
-                else:
-                    raise
-
-    def _answer(self, start: int, stop: int) -> Iterator[bytes]:
-        """Stream the answer to one request; refuse anything but the requested bytes."""
-        if start == stop:
-            return
-        # ranges of compressed content would be other bytes
-        headers = {**self.headers, "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        with http_stream_backoff(
-            "GET",
-            self.url,
-            headers=headers,
-            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-            retry_on_exceptions=(),
-            retry_on_status_codes=429,
-        ) as response:
-            status = response.status_code
-            if status in _REFUSED:
-                raise WholeFileNeededError(f"The server does not support range requests for {self.path} (status {status}).")
-            hf_raise_for_status(response)
-            expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
-            encoding = response.headers.get("Content-Encoding", "identity")
-            if (answer := (status, response.headers.get("Content-Range"), encoding)) != expected:
-                raise UsageError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
-            for part in response.iter_bytes():
-                start += len(part)
-                if start > stop:
-                    raise UsageError(f"{self.path}: the server sent more than the requested bytes up to {stop}.")
-                yield part
-        if start < stop:
-            raise UsageError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")

@@ -42,6 +42,7 @@ def fit_queries(
     *,
     queries: Iterable[str] | None = None,
     embeddings: ArrayLike | Tensor | str | os.PathLike[str] | None = None,
+    whole_vocabulary: bool | None = None,
     batch_size: int = 32,
     show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
@@ -77,6 +78,10 @@ def fit_queries(
             are not embedded again: an array (documents, D), a `.npy` file of one, or a Parquet file
             or a folder of them with a column of D numbers, such as `encode_to_parquet` writes with
             the document prompt. Of a large corpus, embed it with that first, as it can be resumed.
+        whole_vocabulary: Keep a row for every token, also for those that no text of the fit has. False
+            makes a smaller table, of as good a search in these documents. Documents that are added
+            later, or long words of queries, may then be split into other tokens. None: True up to
+            65,536 tokens.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
 
@@ -136,8 +141,8 @@ def fit_queries(
             )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
-        documents_drawn = np.stack(stand_ins.embedded)
-        table, agreement = fit_table(counted, texts, embedder.query(texts), documents_drawn, full.num_layers, hidden)
+        true, drawn = embedder.query(texts), np.stack(stand_ins.embedded)
+        table, agreement = fit_table(counted, texts, true, drawn, full.num_layers, whole_vocabulary, hidden)
         with_queries = with_table(pipeline, table, agreement).model
         name_apart(with_queries, model, "queries")
         return with_queries

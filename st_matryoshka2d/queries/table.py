@@ -32,6 +32,7 @@ def fit_table(
     true: Float[np.ndarray, "texts dim"],
     documents: Float[np.ndarray, "documents dim"],
     num_layers: int,
+    whole_vocabulary: bool | None = None,
     hidden: bool | None = None,
 ) -> tuple[StaticEmbedding, dict[Size, float]]:
     """Fit on documents, of which some are embedded, and on queries in random order; also return how the sizes agree."""
@@ -52,7 +53,7 @@ def fit_table(
     length = np.linalg.norm(_pooled(table, left), axis=1).mean()
     rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
     tokenizer, former = counted.tokenizer, list(range(len(rows)))
-    if len(rows) > _WHOLE:
+    if not (len(rows) <= _WHOLE if whole_vocabulary is None else whole_vocabulary):
         tokenizer, former = shrunk(tokenizer, occur.tolist())
     return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import start
 from _demo import data as demo_data
 from datasets import Dataset
 from reproduction.methods import BEST, FOR_LADDER, PRETRAINED
@@ -145,3 +146,16 @@ def test_batch_encoding(tmp_path: Path) -> None:
     assert [row["texts"] for row in result["Memory"]] == [200, 2000]
     assert result["A killed worker"][-1]["files"] == "the same bytes"
     assert all(row["texts a second"] > 0 for row in result["Speed"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
+def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways that start fast: a table without torch, and an empty program."""
+    monkeypatch.setattr(start, "FIRST", {})
+    monkeypatch.setattr(start, "IMPORTS", ["pass"])
+    monkeypatch.setattr(sys, "argv", ["start.py", "--rounds", "1", "--busy", "1", "--out", str(tmp_path)])
+    start.main()
+    alone, busy, imports = (runs for runs, _ in json.loads((tmp_path / "start.json").read_text(encoding="utf-8")).values())
+    assert alone.keys() == busy.keys()
+    assert imports["`pass`"][2] < alone["numpy and tokenizers, imported"][2] <= alone["table, `TokenTable`"][2]
+    assert all(figure > 0 for runs in (alone, busy) for run in runs.values() for figure in run)

@@ -159,7 +159,7 @@ def commands() -> list[str]:
 
 
 def test_every_command_has_an_example() -> None:
-    listed = re.findall(r"^│ ([\w-]+) ", CliRunner().invoke(app, ["--help"]).stdout.split("Commands")[1], flags=re.MULTILINE)
+    listed = re.findall(r"^  ([\w-]+) ", CliRunner().invoke(app, ["--help"]).stdout.split("Commands")[1], flags=re.MULTILINE)
     assert len(listed) >= 7
     assert {line.split()[1] for line in commands()} == set(listed)
 

@@ -10,9 +10,9 @@ import pytest
 from safetensors import SafetensorError, deserialize
 
 from st_matryoshka2d.hub.piece import Plan, names_kept, plan_of
+from st_matryoshka2d.hub.remote_file import RemoteFile
 from st_matryoshka2d.hub.safetensors_header import (
     Header,
-    RemoteFile,
     Stored,
     WholeFileNeededError,
     parse_index,

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_matryoshka2d import DataWarning, GridResult, Size, align, encode_to_parquet, fit_queries, truncate
+from st_matryoshka2d import DataWarning, GridResult, Size, TokenTable, align, encode_to_parquet, fit_queries, truncate
 from st_matryoshka2d.model.readout import token_table
 from tests.support import families
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, equal, normalized, readouts
@@ -54,6 +54,19 @@ def test_table_finds_documents(fitted: SentenceTransformer) -> None:
     np.testing.assert_allclose(
         truncate(fitted, num_layers=0).encode(shuffled), truncate(fitted, num_layers=0).encode(documents), atol=1e-6
     )
+
+
+@FEW
+def test_rows_of_the_tokens_that_occur(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """A smaller table embeds the texts of the fit as the whole one does, and is saved and read as such."""
+    seen = [text for text in TEXTS if "red" not in text.split()]
+    whole, small = (truncate(fit_queries(tiny, seen, whole_vocabulary=kept), num_layers=0) for kept in (True, False))
+    assert small[0].num_embeddings < whole[0].num_embeddings == tiny.tokenizer.vocab_size
+    np.testing.assert_allclose(small.encode(seen), whole.encode(seen), atol=1e-6)
+    small.half().save_pretrained(str(tmp_path))
+    table = TokenTable.load(tmp_path)
+    assert table.rows.shape == (small[0].num_embeddings, 32)
+    np.testing.assert_allclose(table.encode(TEXTS), small.float().encode(TEXTS), atol=1e-6)
 
 
 @FEW

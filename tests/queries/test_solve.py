@@ -87,7 +87,7 @@ def test_three_texts_of_each_document_of_a_sample() -> None:
     drawn = StandIns(50)
     documents = [" ".join(["common", *(f"d{number}w{place}" for place in range(40))]) for number in range(300)]
     for document in documents:
-        drawn.add(document)
+        drawn.add(document, np.empty(0))
     texts = drawn.texts()
     assert len(texts) == 3 * 50
     sources = [int(text.split()[-1].partition("w")[0].removeprefix("d")) for text in texts]
@@ -108,9 +108,9 @@ def test_three_texts_of_each_document_of_a_sample() -> None:
 
 def test_short_documents_and_languages_without_spaces() -> None:
     drawn = StandIns(10)
-    drawn.add("two words")
-    drawn.add("我们今天去北京看长城" * 30)
-    drawn.add("...")
+    drawn.add("two words", np.empty(0))
+    drawn.add("我们今天去北京看长城" * 30, np.empty(0))
+    drawn.add("...", np.empty(0))
     assert drawn.texts()[0] == "two words"
     assert all(
         10 < len(text) < 100 for text in drawn.texts() if "我" in text[:40] and " " not in text[:1] and len(text) < 300

@@ -70,7 +70,7 @@ def rescored(by: Way) -> Way:
         first = by(documents, queries, size)
         best = np.argpartition(-first, RESCORED, axis=1)[:, :RESCORED]
         exact = bytewise("first dims")(documents, queries, documents.shape[1])
-        found = first - first.max() - 2  # below every cosine
+        found = np.asarray(first - first.max() - 2)  # below every cosine
         np.put_along_axis(found, best, np.take_along_axis(exact, best, axis=1), axis=1)
         return found
 

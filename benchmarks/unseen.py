@@ -26,11 +26,11 @@ from public.fit import Fit
 from public.kept import COLUMNS, KEY, written
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows
-from public.verbs import VERBS
+from public.verbs import verbs
 from reproduction.fitted import SEARCH
 
 RESULTS = Path(__file__).parent / "results" / "unseen"
-_OF_OTHERS = 8000, 300  # documents of the other task, and of each of the five older sets
+_OF_OTHERS = 3000, 300  # documents of the other task, and of each of the five older sets
 
 
 def others(data: Path, of: PublicSet) -> list[str]:
@@ -48,10 +48,12 @@ def parts(of: PublicSet, share: float, whole: Rows, found: Rows) -> Iterator[tup
         yield name, int(asked.sum()), float(whole[asked].mean()), float(found[asked].mean())
 
 
-def measured(model: Remembering, of: PublicSet, verb: str, share: float, fit: Fit) -> list[dict[str, object]]:
+def measured(
+    model: Remembering, of: PublicSet, verb: str, share: float, fit: Fit, minutes: float = 1
+) -> list[dict[str, object]]:
     """Fit, search, and compare with the whole model."""
     start = time.perf_counter()
-    cheap = VERBS[verb](model, fit)
+    cheap = verbs(minutes)[verb](model, fit)
     seconds = time.perf_counter() - start
     index = model.encode_document(of.documents)
     whole = of.search(model.encode_query(of.queries), index)
@@ -77,13 +79,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--verbs", nargs="+", choices=VERBS, default=["fit_queries"])
+    parser.add_argument("--verbs", nargs="+", choices=verbs(0), default=["fit_queries"])
     parser.add_argument(
         "--shares", nargs="+", type=float, default=[0, 0.1, 0.25, 0.5, 1], help="of the documents in the fit"
     )
     parser.add_argument(
         "--questions", nargs="+", type=int, default=[0, 500, 5000, 40_000], help="at most all that there are"
     )
+    parser.add_argument("--minutes", type=float, default=20, help="of a core, to train a table")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -98,7 +101,7 @@ def main() -> None:
                 key = [model.name, name, verb, share, len(fit.questions)]
                 if (table[KEY] == key).all(axis=1).any():
                     continue
-                rows = pd.DataFrame(measured(model, of, verb, share, fit)).round(3)
+                rows = pd.DataFrame(measured(model, of, verb, share, fit, options.minutes)).round(3)
                 table = pd.concat([table, rows], ignore_index=True) if len(table) else rows
                 table.to_csv(file, index=False)
                 print(rows.to_string(header=False, index=False), flush=True)

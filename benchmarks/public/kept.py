@@ -1,4 +1,4 @@
-"""The table of `unseen.py`, as Markdown and as a picture."""
+"""The table of `unseen.py` as Markdown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ __all__ = ["COLUMNS", "KEY", "written"]
 
 KEY = ["model", "set", "verb", "share", "questions"]
 COLUMNS = [*KEY, "part", "asked", "whole", "ndcg", "kept", "documents", "seconds"]
-_HEADINGS = {
-    "fit_queries": "A token table: `fit_queries`",
-    "align": "Half of the layers: `align`",
-    "trained": "Half of the layers, trained for 200 steps",
-}
 
 
 def written(table: pd.DataFrame, file: Path) -> None:
@@ -28,9 +23,8 @@ def written(table: pd.DataFrame, file: Path) -> None:
         "Questions are real ones that are not asked. Written by `benchmarks/unseen.py`."
     )
     report = [f"# {table['model'].iloc[0]}: documents in the fit, and others", about]
-    for verb, heading in _HEADINGS.items():
-        if not (of_verb := table[table["verb"] == verb]).empty:
-            report += [f"## {heading}", *(_section(of_verb[of_verb["set"] == name], name) for name in TASKS)]
+    for verb, of_verb in table.groupby("verb", sort=False):
+        report += [f"## {verb}", *(_section(of_verb[of_verb["set"] == name], name) for name in TASKS)]
     file.write_text("\n\n".join(part for part in report if part) + "\n", encoding="utf-8")
 
 

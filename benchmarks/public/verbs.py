@@ -10,10 +10,10 @@ from sentence_transformers import SentenceTransformer
 from public.fit import Fit
 from public.layers import aligned, leaf, trained
 from public.remembering import Remembering
-from public.trained_table import trained_table
+from public.trained_table import Loss, trained_table
 from st_matryoshka2d import fit_queries, truncate
 
-__all__ = ["VERBS", "table"]
+__all__ = ["verbs"]
 
 
 def table(model: Remembering, of: Fit) -> SentenceTransformer:
@@ -23,13 +23,19 @@ def table(model: Remembering, of: Fit) -> SentenceTransformer:
     return truncate(fitted, num_layers=0)
 
 
-VERBS: dict[str, Callable[[Remembering, Fit], SentenceTransformer]] = {
-    "fit_queries": table,
-    "table, trained": partial(trained_table, loss="cosine"),
-    "table, trained to rank": partial(trained_table, loss="ranking"),
-    "closed form, then trained": lambda model, of: trained_table(model, of, loss="cosine", start=table(model, of)),
-    "closed form, then trained to rank": lambda model, of: trained_table(model, of, loss="ranking", start=table(model, of)),
-    "align": aligned,
-    "align, then trained": trained,
-    "LEAF": leaf,
-}
+def verbs(minutes: float) -> dict[str, Callable[[Remembering, Fit], SentenceTransformer]]:
+    """Name all ways; tables are trained for so many minutes of a core."""
+
+    def from_closed_form(model: Remembering, of: Fit, loss: Loss) -> SentenceTransformer:
+        return trained_table(model, of, loss, minutes, start=table(model, of))
+
+    return {
+        "fit_queries": table,
+        "table, trained": partial(trained_table, loss="cosine", minutes=minutes),
+        "table, trained to rank": partial(trained_table, loss="ranking", minutes=minutes),
+        "closed form, then trained": partial(from_closed_form, loss="cosine"),
+        "closed form, then trained to rank": partial(from_closed_form, loss="ranking"),
+        "align": aligned,
+        "align, then trained": trained,
+        "LEAF": leaf,
+    }

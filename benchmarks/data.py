@@ -51,6 +51,7 @@ class Recipe:
 
 
 _TREC = "lucadiliello/trecqa"
+_PARTS = ("corpus", "queries", "qrels", "questions")
 _YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
 _TWEETS = "cardiffnlp/tweet_eval"
 _JUDGED: list[tuple[str, dict[str, Any], int]] = [
@@ -116,6 +117,14 @@ RECIPES: dict[str, Recipe] = {
         partial(search.mteb_search, name="msmarco_trecdl_subset", repository="mteb/MSMARCO_test_top_250_only_w_correct-v2"),
         {"retrieval/msmarco_trecdl_subset/corpus": 8812, "retrieval/msmarco_trecdl_subset/queries": 43},
         "mteb's 8,812 passages for TREC-DL 2019 instead of 5,000",
+    ),
+    "scifact": Recipe(
+        search.claims,
+        {f"retrieval/scifact/{part}": rows for part, rows in zip(_PARTS, (5183, 300, 339, 809), strict=True)},
+    ),
+    "mlquestions": Recipe(
+        search.ml_questions,
+        {f"retrieval/mlquestions/{part}": rows for part, rows in zip(_PARTS, (11_000, 1500, 1500, 35_364), strict=True)},
     ),
 }
 _COLLECTIONS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-from datasets import ClassLabel, get_dataset_split_names, load_dataset
-from huggingface_hub import HfApi
+from datasets import ClassLabel, get_dataset_config_names, get_dataset_split_names, load_dataset
+from huggingface_hub import HfApi, hf_hub_download
 
 __all__ = ["Hub"]
 
@@ -35,6 +35,14 @@ class Hub:
         for name, kind in classes.items():
             frame[f"{name}_text"] = frame[name].map(kind.int2str)
         return frame
+
+    def configs(self, repository: str) -> list[str]:
+        """Name the configurations of a repository."""
+        return list(get_dataset_config_names(repository, revision=self._revision(repository)))
+
+    def file(self, repository: str, name: str) -> pd.DataFrame:
+        """Return a CSV file that belongs to no configuration."""
+        return pd.read_csv(hf_hub_download(repository, name, repo_type="dataset", revision=self._revision(repository)))
 
     def _revision(self, repository: str) -> str:
         if repository not in self.revisions:

@@ -10,7 +10,7 @@ import pandas as pd
 from raw.hub import Hub
 from raw.pairs import Tables
 
-__all__ = ["FILES", "answers", "collection", "mteb_search"]
+__all__ = ["FILES", "answers", "claims", "collection", "ml_questions", "mteb_search"]
 
 # Documents, queries and judgments of the old collections, as their archives name them.
 FILES = {
@@ -23,13 +23,31 @@ FILES = {
 def mteb_search(hub: Hub, name: str, repository: str) -> Tables:
     """A search task in mteb's form."""
     corpus, queries = (hub.table(repository, part, "test", "train", config=part) for part in ("corpus", "queries"))
-    qrels = hub.table(repository, "test").rename(columns={"query-id": "query_id", "corpus-id": "corpus_id"})
+    judgments = "default" if "default" in hub.configs(repository) else "qrels"
+    qrels = hub.table(repository, "test", config=judgments)
+    qrels = qrels.rename(columns={"query-id": "query_id", "corpus-id": "corpus_id"})
     return _named(
         name,
         corpus.rename(columns={"_id": "id"}).assign(title=corpus.get("title", "")),
         queries.rename(columns={"_id": "id"}),
         qrels.astype({"query_id": str, "corpus_id": str, "score": int}),
     )
+
+
+def claims(hub: Hub) -> Tables:
+    """SciFact: the claims of its test split are asked, those of the training split are questions."""
+    tables = mteb_search(hub, "scifact", "mteb/scifact")
+    queries, qrels = (tables[f"retrieval/scifact/{part}"] for part in ("queries", "qrels"))
+    asked = queries["id"].isin(qrels["query_id"])
+    tables["retrieval/scifact/queries"] = queries[asked]
+    return tables | {"retrieval/scifact/questions": queries.loc[~asked, ["text"]]}
+
+
+def ml_questions(hub: Hub) -> Tables:
+    """MLQuestions: its test split, and questions that have no passage."""
+    tables = mteb_search(hub, "mlquestions", "mteb/MLQuestions")
+    others = hub.file("McGill-NLP/mlquestions", "questions_unaligned.csv")
+    return tables | {"retrieval/mlquestions/questions": others[["target_text"]].set_axis(["text"], axis=1)}
 
 
 def answers(hub: Hub, name: str, repository: str) -> Tables:

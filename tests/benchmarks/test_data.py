@@ -93,6 +93,21 @@ def fill(write: Any, data: Path) -> None:
     judged = [{"query-id": row["query_id"], "corpus-id": row["corpus_id"], "score": row["score"]} for row in qrels]
     parts = {"default": {"test": judged}, "corpus": {"corpus": corpus}, "queries": {"queries": queries}}
     write("mteb/MSMARCO_test_top_250_only_w_correct-v2", parts)
+    write("mteb/scifact", searched(data / "retrieval" / "scifact", "default", "claims without documents"))
+    write("mteb/MLQuestions", searched(data / "retrieval" / "mlquestions", "qrels"))
+    write("McGill-NLP/mlquestions", {"default": {"dev": [{"input_text": "a passage", "target_text": "a question"}]}})
+
+
+def searched(folder: Path, judgments: str, *unasked: str) -> dict[str, Any]:
+    """Write the first queries and their documents as mteb does; others of the queries have no judgments."""
+    qrels = records(folder / "qrels.parquet")
+    corpus = pd.read_parquet(folder / "corpus.parquet").set_index("id", drop=False)
+    queries = pd.read_parquet(folder / "queries.parquet").set_index("id", drop=False)
+    documents = corpus.loc[list(dict.fromkeys(row["corpus_id"] for row in qrels))].to_dict("records")
+    asked = queries.loc[list(dict.fromkeys(row["query_id"] for row in qrels))].to_dict("records")
+    asked += [{"id": f"other{place}", "text": text} for place, text in enumerate(unasked)]
+    judged = [{"query-id": row["query_id"], "corpus-id": row["corpus_id"], "score": row["score"]} for row in qrels]
+    return {judgments: {"test": judged}, "corpus": {"test": documents}, "queries": {"test": asked}}
 
 
 JUDGED = {
@@ -134,6 +149,8 @@ def answers(folder: Path, rows: int) -> list[dict[str, Any]]:
 def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     root = tmp_path_factory.mktemp("hub")
     fill(module_at(shared / "hub" / "build.py").Builder(shared / "data", root).write, shared / "data")
+    others = root / "datasets" / "McGill-NLP" / "mlquestions" / "questions_unaligned.csv"
+    others.write_text(',target_text\n0,"What is a kernel,\nand why"\n1,What is  bias\n', encoding="utf-8")
     with module_at(shared / "hub" / "serve.py").serve(root, writable=False) as url:
         home = str(tmp_path_factory.mktemp("home"))
         yield {"HF_ENDPOINT": url, "HF_HOME": home, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
@@ -160,7 +177,7 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
     assert "stsb: sts/stsb/train 60, sts/stsb/dev 60, sts/stsb/test 60" in told
     assert "UNEXPECTED: sts/stsb/train has 60 rows, 5,749 expected" in told
     assert all(len(revision) == 40 for revision in sources["revisions"].values())
-    assert len(sources["revisions"]) == 20
+    assert len(sources["revisions"]) == 23
     files = {path.relative_to(tmp_path / "data").with_suffix("").as_posix() for path in tmp_path.rglob("*.parquet")}
     assert files == set(sources["rows"])
     assert {path for recipe in RECIPES.values() for path in recipe.rows} <= files
@@ -182,6 +199,13 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
     expected = pd.read_parquet(shared / "data" / "retrieval" / "wikiqa_test" / "qrels.parquet").head(400)
     assert qrels["score"].sum() == expected["score"].sum()
     assert set(qrels["corpus_id"]) == set(corpus["id"])
+    for name, questions in (
+        ("scifact", ["claims without documents"]),
+        ("mlquestions", ["What is a kernel, and why", "What is bias"]),
+    ):
+        parts = {path.stem: pd.read_parquet(path) for path in (tmp_path / "data" / "retrieval" / name).glob("*.parquet")}
+        assert parts["questions"]["text"].tolist() == questions
+        assert set(parts["queries"]["id"]) == set(parts["qrels"]["query_id"])
     # what the other benchmarks make of the folder
     names = ["wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]
     made_of = [*search_tasks(tmp_path / "data", names), *SUITES["sts"][0](tmp_path / "data")]

@@ -1,0 +1,82 @@
+"""Query sides of half the layers: aligned, trained from there, and trained from the plain cut as LEAF does."""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+
+import numpy as np
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
+from sentence_transformers.sentence_transformer.modules import Normalize
+from torch.nn import Identity
+from trained_queries import TOKENS
+
+from public.fit import Fit, stand_ins
+from public.remembering import Remembering
+from st_matryoshka2d import align, truncate
+from st_matryoshka2d.sizes import full_size
+
+__all__ = ["aligned", "leaf", "trained"]
+
+_ALIGNED = 1500, 3000  # documents and short texts that are aligned, at most
+_STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_queries.py`
+
+
+def aligned(model: Remembering, of: Fit) -> SentenceTransformer:
+    """Align half of the layers: `align`, on a part of the documents, and on questions and stand-ins."""
+    draw, (documents, short) = random.Random(0), _ALIGNED
+    read = draw.sample(list(of.documents), min(documents, len(of.documents)))
+    asked = [*of.questions[:short], *stand_ins(read)]
+    made = align(model, {"query": asked[:short], "document": read}, rotation="keep", show_progress_bar=False)
+    return truncate(made, num_layers=full_size(model).num_layers // 2)
+
+
+def trained(model: Remembering, of: Fit) -> SentenceTransformer:
+    """Train the aligned half by cosine to the whole model's vectors, token embeddings faster: `trained_queries.py`."""
+    return _distilled(aligned(model, of), model, of, "cosine", _FASTER)
+
+
+def leaf(model: Remembering, of: Fit) -> SentenceTransformer:
+    """Train the plain cut and a map by distance to the whole model's vectors: LEAF (arXiv 2509.12539), as many steps."""
+    cut = truncate(model, num_layers=full_size(model).num_layers // 2, layers="first")
+    dim = full_size(model).dim
+    modules = [module for module in cut if not isinstance(module, Normalize)]
+    added = Dense(dim, dim, activation_function=Identity())
+    student = SentenceTransformer(modules=[*modules, added, Normalize()], prompts=_prompts(model), device="cpu")
+    return _distilled(student, model, of, "l2", 1)
+
+
+def _distilled(cut: SentenceTransformer, model: Remembering, of: Fit, distance: str, faster: float) -> SentenceTransformer:
+    """Train a copy of a cut to return the whole model's vectors of all texts, token embeddings so many times faster."""
+    cut, short = copy.deepcopy(cut), of.short()
+    prompts = {"query": "", "document": ""} | _prompts(model)
+    texts = [*(prompts["query"] + text for text in short), *(prompts["document"] + text for text in of.documents)]
+    vectors = np.concatenate([model.encode_query(short), model.encode_document(of.documents)])
+    rows = np.random.default_rng(0).permutation(len(texts))[: _STEPS * _BATCH]
+    cut.max_seq_length, cut.prompts = 64, {}
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            max_steps=_STEPS,
+            per_device_train_batch_size=_BATCH,
+            learning_rate=_RATE,
+            learning_rate_mapping={TOKENS: faster * _RATE},
+            warmup_steps=0.05,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        dataset = Dataset.from_dict({"text": [texts[row] for row in rows], "label": vectors[rows]})
+        loss = EmbedDistillLoss(cut, distance_metric=distance)  # type: ignore[arg-type]
+        SentenceTransformerTrainer(cut, arguments, dataset, loss=loss).train()
+    cut.prompts = dict(model.prompts)
+    return cut.eval()
+
+
+def _prompts(model: SentenceTransformer) -> dict[str, str]:
+    return {name: prompt or "" for name, prompt in model.prompts.items()}

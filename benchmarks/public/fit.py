@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from st_matryoshka2d.queries.stand_ins import StandIns
 
 __all__ = ["Fit"]
 
+_NOTHING = np.empty(0)  # the embedding of a document, which stand-ins do not need
 _MOST = 10_000  # documents that stand in for queries, as `fit_queries` has it
 
 
@@ -28,5 +31,5 @@ def stand_ins(documents: Sequence[str]) -> list[str]:
     """Make texts like queries of documents, as `fit_queries` does."""
     drawn = StandIns(_MOST)
     for text in documents:
-        drawn.add(text)
+        drawn.add(text, _NOTHING)
     return drawn.texts()

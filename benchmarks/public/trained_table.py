@@ -1,4 +1,4 @@
-"""A token table by gradient descent, as pyNIFE and model2vec train theirs: the rival of the closed form."""
+"""A token table by gradient descent, as pyNIFE and model2vec train theirs: the rival of `fit_queries`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from st_matryoshka2d.queries.token_counts import TokenCounts
 __all__ = ["Loss", "trained_table"]
 
 Loss = Literal["cosine", "ranking"]
-Start = SentenceTransformer | None
 _SHORT, _LONG = 512, 64  # texts of a step: stand-ins and questions, documents
 _HELD, _EVERY = 1000, 25  # short texts that are left out, to choose by every so many steps
 _BANK, _TEMPERATURE = 2048, 0.05  # documents that a step ranks
-_RATE = {True: 0.01, False: 0.03}  # of Adam, in units of the rows: from the closed form, from the token embeddings
+_RATE = 0.03  # of Adam, in units of the rows
 
 
 @dataclass
@@ -65,12 +64,10 @@ class Texts:
         return self.asked - means[0], self.stored - means[1]
 
 
-def trained_table(model: Remembering, of: Fit, loss: Loss, minutes: float, start: Start = None) -> SentenceTransformer:
-    """Train from a table, or from the token embeddings, for so many minutes of a core."""
+def trained_table(model: Remembering, of: Fit, loss: Loss, minutes: float) -> SentenceTransformer:
+    """Train from the token embeddings, for so many minutes of a core."""
     texts = Texts.of(model, of)
-    table: StaticEmbedding | None = None if start is None else start[0]  # type: ignore[assignment]
-    first = texts.start() if table is None else table.embedding.weight.detach().numpy()
-    rows, step, course = descended(texts, first, loss, table is not None, minutes)
+    rows, step, course = descended(texts, texts.start(), loss, minutes)
     held = [found for _, found in course]
     print(f"{loss}: rows after {step} of {course[-1][0]} steps, held out {held[0]:.4f} to {max(held):.4f}", flush=True)
     made = StaticEmbedding(texts.counted.tokenizer, embedding_weights=torch.from_numpy(rows))
@@ -84,15 +81,10 @@ def pooled(rows: Tensor, texts: Sequence[Sequence[int]]) -> Tensor:
     return embedding_bag(flat, rows, starts, mode="mean")
 
 
-def descended(
-    texts: Texts, start: Rows, loss: Loss, fitted: bool, minutes: float
-) -> tuple[Rows, int, list[tuple[int, float]]]:
-    """Return the rows that are best on held-out texts, their step, and the course of the held-out cosine.
-
-    The closed form has read these texts, so from there the last rows are returned.
-    """
+def descended(texts: Texts, start: Rows, loss: Loss, minutes: float) -> tuple[Rows, int, list[tuple[int, float]]]:
+    """Return the rows that are best on held-out texts, their step, and the course of the held-out cosine."""
     rows = nn.Parameter(torch.tensor(start))
-    optimizer = torch.optim.Adam([rows], lr=_RATE[fitted] * float(rows.detach().square().mean().sqrt()))
+    optimizer = torch.optim.Adam([rows], lr=_RATE * float(rows.detach().square().mean().sqrt()))
     asked, stored = texts.centred()
     draw, begun = torch.Generator().manual_seed(0), time.process_time()
     course, kept, step = list[tuple[int, float]](), (start, 0), 0
@@ -100,7 +92,7 @@ def descended(
         if step % _EVERY == 0:
             with torch.no_grad():
                 found = float(cosine_similarity(pooled(rows, texts.short[:_HELD]), asked[:_HELD]).mean())
-            if fitted or not course or found > max(held for _, held in course):
+            if not course or found > max(held for _, held in course):
                 kept = rows.detach().numpy().copy(), step
             course.append((step, found))
         short = torch.randint(_HELD, len(texts.short), (_SHORT,), generator=draw).tolist()

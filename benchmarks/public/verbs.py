@@ -10,14 +10,14 @@ from sentence_transformers import SentenceTransformer
 from public.fit import Fit
 from public.layers import aligned, leaf, trained
 from public.remembering import Remembering
-from public.trained_table import Loss, trained_table
+from public.trained_table import trained_table
 from st_matryoshka2d import fit_queries, truncate
 
 __all__ = ["verbs"]
 
 
 def table(model: Remembering, of: Fit) -> SentenceTransformer:
-    """Fit a token table in closed form: `fit_queries`."""
+    """Fit a token table: `fit_queries`."""
     asked, embeddings = of.questions or None, model.encode_document(of.documents)
     fitted = fit_queries(model, of.documents, queries=asked, embeddings=embeddings, show_progress_bar=False)
     return truncate(fitted, num_layers=0)
@@ -25,16 +25,10 @@ def table(model: Remembering, of: Fit) -> SentenceTransformer:
 
 def verbs(minutes: float) -> dict[str, Callable[[Remembering, Fit], SentenceTransformer]]:
     """Name all ways; tables are trained for so many minutes of a core."""
-
-    def from_closed_form(model: Remembering, of: Fit, loss: Loss) -> SentenceTransformer:
-        return trained_table(model, of, loss, minutes, start=table(model, of))
-
     return {
         "fit_queries": table,
         "table, trained": partial(trained_table, loss="cosine", minutes=minutes),
         "table, trained to rank": partial(trained_table, loss="ranking", minutes=minutes),
-        "closed form, then trained": partial(from_closed_form, loss="cosine"),
-        "closed form, then trained to rank": partial(from_closed_form, loss="ranking"),
         "align": aligned,
         "align, then trained": trained,
         "LEAF": leaf,

@@ -39,8 +39,7 @@ def closest_layers(pipeline: Pipeline, texts: Sequence[Text], batch_size: int, h
 
 def _closeness(route: Gathered, depth: int) -> float:
     """Return the mean cosine with the whole model's embeddings; deviations from the mean, which a readout can move."""
-    deviations = [_deviations(rows) for rows in (route.at(depth), route.whole)]
-    return float(cosine_similarity(*deviations).mean())
+    return float(cosine_similarity(_deviations(route.at(depth)), _deviations(route.whole)).mean())
 
 
 def _deviations(rows: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts dim"]:

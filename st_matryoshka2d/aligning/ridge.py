@@ -104,9 +104,9 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
 
 def _strongest(gains: Float[Tensor, " strengths"]) -> float:
     """Return the strongest regression that gains enough over the plain cut, on texts left out."""
-    best = float(gains.max())
-    enough = min(_ENOUGH * best, best)
-    return max(strength for strength, gain in zip(_STRENGTHS, gains.tolist(), strict=True) if gain >= enough)
+    best = gains.max()
+    enough = torch.minimum(_ENOUGH * best, best)  # where all lose, the one that loses least
+    return _STRENGTHS[int((gains >= enough).nonzero()[-1])]
 
 
 def _without(

@@ -20,7 +20,7 @@ _RATE = 0.01  # of Adam, in units of the rows
 _TEMPERATURE = 0.5  # in standard deviations of a query's scores
 
 
-@torch.enable_grad()  # type: ignore[untyped-decorator]
+@torch.enable_grad()
 def refined(
     table: Float[np.ndarray, "tokens dim"],
     queries: Sequence[Sequence[int]],

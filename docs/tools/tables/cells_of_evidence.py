@@ -16,8 +16,6 @@ FITTED = {
     "fit_queries": "token table: `fit_queries`",
     "table, trained": "table trained to the vectors",
     "table, trained to rank": "table trained to rank",
-    "closed form, then trained": "`fit_queries`, then trained to the vectors",
-    "closed form, then trained to rank": "`fit_queries`, then trained to rank",
     "align": "half of the layers: `align`",
     "align, then trained": "`align`, then trained",
     "LEAF": "LEAF's recipe, as many steps",

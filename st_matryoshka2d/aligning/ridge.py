@@ -106,7 +106,8 @@ def _strongest(gains: Float[Tensor, " strengths"]) -> float:
     """Return the strongest regression that gains enough over the plain cut, on texts left out."""
     best = gains.max()
     enough = torch.minimum(_ENOUGH * best, best)  # where all lose, the one that loses least
-    return _STRENGTHS[int((gains >= enough).nonzero()[-1])]
+    strongest: float = _STRENGTHS[int((gains >= enough).nonzero()[-1])]
+    return strongest
 
 
 def _without(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 _STEPS, _BATCH, _RANKED = 200, 512, 2048  # queries and documents of a step
-_FEWEST = 1000  # with fewer queries, the closed form is as good
+_FEWEST = 1000  # queries that it takes
 _RATE = 0.01  # of Adam, in units of the rows
 _TEMPERATURE = 0.5  # in standard deviations of a query's scores
 

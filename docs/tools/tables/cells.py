@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cells_of_evidence import leaderboard, public_index, public_rivals, unseen_tables
+from cells_of_evidence import leaderboard, public_first, public_index, public_rivals, unseen_tables
 from cells_of_methods import CUTS, DEPTHS, MINILM, MPNET, WIDTHS, cuts, kept, papers, peers, steps
 from cells_of_queries import aligned, codes, halves, keywords, maps, shallow, tables_for_queries, trained, trained_briefly
 from reports import Cells
@@ -30,5 +30,6 @@ TABLES = {
     "leaderboard": leaderboard,
     "documents unseen": unseen_tables,
     "rivals": public_rivals,
+    "rivals in short": public_first,
     "bytes on public tasks": public_index,
 }

@@ -11,7 +11,6 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.aligned_model import check_modules, placed, starting_point, trained_narrow, without_readouts
-from st_matryoshka2d.aligning.layers import closest_layers
 from st_matryoshka2d.aligning.other_embeddings import Into, Target, target_of
 from st_matryoshka2d.aligning.other_space import fit_other
 from st_matryoshka2d.aligning.own_space import Fit, fit
@@ -108,10 +107,10 @@ def align(
         prompt_name: Name of the prompt to put in front of each text, unless `prompt` is given.
             Another model takes its own of that name. None: the default prompt of each, if any.
         layers: Which layers each depth keeps. None: those that the model was aligned or trained
-            with; otherwise as many of the first and of the last layers as embed 128 of the texts
-            closest to the whole model. `"ends"`: half from the start and half from the end, such as
-            layers 1, 5 and 6 of six. `"first"`: the first ones, so that one forward pass serves all
-            depths; they score worse. A dict names those of some depths, `{2: [1, 6]}`.
+            with, otherwise `"ends"`: half from the start and half from the end, such as layers 1, 5
+            and 6 of six, because the last layers write the embedding. `"first"`: the first ones, so
+            that one forward pass serves all depths; they score worse. A dict names those of some
+            depths, `{2: [1, 6]}`.
         rotation: What the first coordinates are chosen for. None: they stay, unless a rotation is
             clearly better for texts that are close in meaning, and the model was not trained for
             several dims. `"keep"`: they stay, so that the full size is the model as it was, bit for
@@ -185,7 +184,7 @@ def align(
         most = _SAMPLE if target is None else _SAMPLE_INTO
         sample, total = drawn(parts, most, 4 * full.num_layers * full.dim)
         warn_without_prompts(model, sample)
-        start = starting_point(plain, layers, lambda: closest_layers(plain, sample, batch_size, hidden))
+        start = starting_point(plain, layers)
         if target is None:
             sample = affordable(sample, total, passes(start.model.config, full.num_layers))
             gathered = without_copies(gather(start, sample, batch_size, hidden))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -27,8 +26,8 @@ from st_matryoshka2d.model.readout_files import linear_of
 _TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 
-def starting_point(pipeline: Pipeline, layers: Layers | None, choose: Callable[[], Layers] = lambda: ENDS) -> Pipeline:
-    """Return the model with the layers of its depths declared, chosen if nothing says which; weights are shared."""
+def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
+    """Return the model with the layers of its depths declared; weights are shared."""
     if layers is not None:
         return keeping(pipeline, layers)
     if not keeps_ends(pipeline.model.config):
@@ -39,7 +38,7 @@ def starting_point(pipeline: Pipeline, layers: Layers | None, choose: Callable[[
             check_depths(ends.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
     except ValueError:
         return keeping(pipeline, FIRST)  # its layers only work in a row
-    return keeping(pipeline, choose())
+    return ends
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:

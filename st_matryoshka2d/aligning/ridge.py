@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # to try, in units of the mean variance
 _STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]
-_ENOUGH = 0.8  # share of the best strength's gain, for which the strongest is taken
+_ENOUGH = 0.9  # share of the best strength's gain, for which the strongest is taken
 _FOLDS = 4  # parts of few texts that are left out in turn
 MANY = 2000  # of more texts, one part of a tenth is enough
 _MOST = 2.0  # times the true spread, to which predictions are calibrated
@@ -80,7 +80,7 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
         c^2 = |z - \bar z|^2 / |x - \bar x|^2
 
     With few texts, lambda is large and A near the plain cut, which only gets the mean and the
-    spread of z. With many, it is the largest that gains four fifths of what the best does: what a
+    spread of z. With many, it is the largest that gains nine tenths of what the best does: what a
     smaller one adds holds of texts like these alone, and worsens others. Then the deviations from
     the mean are scaled to their spread in z: a regression shrinks what it cannot predict, and where
     all embeddings share a large mean, that mean would then rank texts by itself.

@@ -24,9 +24,9 @@ FIRST, ENDS = "first", "ends"
 _NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
-def ends(num_layers: int, total: int, more: int = 0) -> list[int]:
-    """Return the layers of a depth, counted from 1: half from the start and half from the end, or some more from the end."""
-    last = min(max((num_layers + 1) // 2 + more, 0), num_layers)
+def ends(num_layers: int, total: int) -> list[int]:
+    """Return the layers of a depth, counted from 1: half from the start and half from the end, the odd one at the end."""
+    last = (num_layers + 1) // 2
     return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
 
 

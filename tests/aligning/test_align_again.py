@@ -32,7 +32,7 @@ def layers(model: SentenceTransformer) -> object:
 def test_a_fresh_model_keeps_both_ends(tiny: SentenceTransformer) -> None:
     assert layers(starting_point(Pipeline.of(tiny), None).model) == ENDS
     assert layers(starting_point(Pipeline.of(tiny), "first").model) == {}, "the first"
-    assert layers(starting_point(Pipeline.of(tiny), {2: [1, 3]}).model) == {**ENDS, "2": [1, 3], "3": [1, 2, 3]}
+    assert layers(starting_point(Pipeline.of(tiny), {2: [1, 3]}).model) == {"1": [1], "2": [1, 3], "3": [1, 2, 3]}
     assert layers(tiny) is None, "the model given is as it was"
 
 

@@ -96,7 +96,7 @@ DECLARED: dict[str, tuple[Make, dict[int, list[int]]]] = {
     "chosen as the first": (lambda model: truncate(model, num_layers=4, layers="first"), FIRST),
     "aligned with the first": (lambda model: align(model, TEXTS, layers="first", steps=0), FIRST),
     "aligned": (lambda model: align(model, TEXTS, steps=0), ENDS),
-    "aligned long ago": (aligned_before, {**ENDS, 3: [0, 1, 3]}),
+    "aligned long ago": (aligned_before, {1: [0], 2: [0, 3], 3: [0, 1, 3]}),
 }
 
 

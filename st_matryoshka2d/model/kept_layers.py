@@ -26,7 +26,8 @@ _NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id
 
 def ends(num_layers: int, total: int) -> list[int]:
     """Return the layers of a depth, counted from 1: half from the start and half from the end, the odd one at the end."""
-    last = (num_layers + 1) // 2
+    # the first block of some families has parts that the others lack, so it always stays
+    last = (num_layers + 1) // 2 if num_layers > 1 else 0
     return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
 
 

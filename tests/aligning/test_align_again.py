@@ -22,7 +22,7 @@ from tests.support.declared import declare_layers, declare_training
 from tests.support.losses import batch
 from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
 
-ENDS = {"1": [4], "2": [1, 4], "3": [1, 3, 4]}
+ENDS = {"1": [1], "2": [1, 4], "3": [1, 3, 4]}
 
 
 def layers(model: SentenceTransformer) -> object:

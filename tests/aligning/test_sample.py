@@ -78,8 +78,8 @@ def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransfor
     [
         # Layers of each depth that are not the first ones of the whole model, up to which one pass
         # serves all.
-        (6, [1, 1, 2, 2, 3]),
-        (12, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]),
+        (6, [0, 1, 2, 2, 3]),
+        (12, [0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]),
     ],
 )
 def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int]) -> None:

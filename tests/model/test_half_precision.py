@@ -61,4 +61,5 @@ def test_sizes_in_half_precision_are_those_of_cuts(tiny: SentenceTransformer) ->
     for size, embeddings in encode_sizes(half, TEXTS, sizes_ladder(half)).items():
         cut = truncate(half, size).encode(TEXTS, convert_to_tensor=True)
         assert cut.dtype == torch.bfloat16
-        assert (cut.float() - torch.from_numpy(embeddings)).abs().max() < 1e-6
+        # layers that run a second time may round differently, by a bit of the eight
+        torch.testing.assert_close(cut.float(), torch.from_numpy(embeddings), rtol=2**-7, atol=2**-8)

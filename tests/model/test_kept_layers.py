@@ -40,7 +40,7 @@ from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
-FOUR = {1: [4], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
+FOUR = {1: [1], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ FOUR = {1: [4], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
     [
         ("first", 6, {}),
         ("ends", 1, {}),
-        ("ends", 2, {1: [2]}),
+        ("ends", 2, {1: [1]}),
         ("ends", 4, FOUR),
-        ("ends", 6, {1: [6], 2: [1, 6], 3: [1, 5, 6], 4: [1, 2, 5, 6], 5: [1, 2, 4, 5, 6]}),
+        ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 5, 6], 4: [1, 2, 5, 6], 5: [1, 2, 4, 5, 6]}),
         ({2: [1, 4]}, 4, {1: [1], 2: [1, 4], 3: [1, 2, 3]}),
         ({np.int64(1): (3,)}, 3, {1: [3], 2: [1, 2]}),
     ],

@@ -126,7 +126,7 @@ REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
 
 
 # The blocks that a model of four keeps at each depth if nothing was aligned or trained, counted from 0.
-ENDS = {1: [3], 2: [0, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}
+ENDS = {1: [0], 2: [0, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}
 
 BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
 

@@ -90,7 +90,7 @@ def test_documents_skip_layers_that_only_queries_need(tiny: SentenceTransformer)
     through_last = []
     for documents in ("4L-32d", "2L-32d"):
         batches.clear()
-        quiet(tiny, LocalRetrieval(), sizes=["4L-32d"], documents=documents)
+        quiet(tiny, LocalRetrieval(), sizes=["4L-32d"], documents=documents, layers="first")
         through_last.append(sum(batches))
     task = LocalRetrieval()
     task.load_data()

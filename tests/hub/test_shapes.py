@@ -70,7 +70,7 @@ def test_downloads_and_caches_nothing_of_bad_shapes(where: str, hub: Hub, loader
     if where == "config":
         configure(folder, hidden_size=16)
     else:
-        save_file(load_file(weights) | {"encoder.layer.1.output.dense.bias": torch.zeros(31)}, weights, {"format": "pt"})
+        save_file(load_file(weights) | {"encoder.layer.3.output.dense.bias": torch.zeros(31)}, weights, {"format": "pt"})
     hub.reset(commit="9" * 40)
     refused = loader.load(folder.relative_to(hub.root).as_posix(), num_layers=2, dim=4)
     assert "ValueError" in refused["error"]

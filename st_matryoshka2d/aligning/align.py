@@ -18,7 +18,6 @@ from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
 from st_matryoshka2d.aligning.sample import (
     Texts,
-    affordable,
     drawn,
     gather,
     parts_of,
@@ -179,14 +178,15 @@ def align(
         target = None
         if into is not None:
             target = target_of(into, texts, prompt_name, batch_size, hidden)
-        plain = without_adapters(pipeline)
-        check_modules(plain)
-        most = _SAMPLE if target is None else _SAMPLE_INTO
-        sample, total = drawn(parts, most, 4 * full.num_layers * full.dim)
-        warn_without_prompts(model, sample)
-        start = starting_point(plain, layers)
+        start = starting_point(without_adapters(pipeline), layers)
         if target is None:
-            sample = affordable(sample, total, passes(start.model.config, full.num_layers))
+            most, cost = _SAMPLE, passes(start.model.config, full.num_layers)
+        else:
+            most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
+        check_modules(start)
+        sample, total = drawn(parts, most, 4 * full.num_layers * full.dim, cost)
+        warn_without_prompts(model, sample)
+        if target is None:
             gathered = without_copies(gather(start, sample, batch_size, hidden))
             # For small dims it improves these sizes alone, but all dims get worse across depths.
             asked = small if sizes is not None else ()
@@ -196,7 +196,6 @@ def align(
             result = fit(gathered, _rotation(start, rotation), refinement, total, unit=unit)
         else:
             z = target.rows(sample, parts)
-            start = without_readouts(start)
             route = gather(start, sample, batch_size, hidden, close=False)[""]
             result = fit_other(route, z, total, hidden)
         for told in result.told:

@@ -87,8 +87,15 @@ class Text(NamedTuple):
     row: int
 
 
-def drawn(parts: Sequence[Part], most: int, size: int) -> tuple[list[Text], int]:
-    """Draw at most so many texts at random, each once, whose embeddings take `size` bytes each, and count all."""
+def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tuple[list[Text], int]:
+    """Draw texts at random, each once, and count all.
+
+    Args:
+        parts: Where they are read.
+        most: Texts to draw.
+        size: Bytes of a text's embeddings, which limit the number too.
+        cost: Passes through the model for one text. All texts together get one pass for each.
+    """
     room, draw = max(1000, min(most, _SAMPLE_BYTES // size)), random.Random(0)
     taken: list[Text] = []
     total = 0
@@ -103,12 +110,7 @@ def drawn(parts: Sequence[Part], most: int, size: int) -> tuple[list[Text], int]
         few = "Alignment needs at least 3 different texts, and works best with thousands"
         raise UsageError(f"{few}; got {total}.")
     draw.shuffle(taken)
-    return taken, total
-
-
-def affordable(texts: list[Text], total: int, passes: float) -> list[Text]:
-    """Keep so many that one pass through the model for each of all texts is enough; a few whatever they take."""
-    return texts[: max(_FEW, int(total / passes))]
+    return taken[: max(_FEW, int(total / cost))], total
 
 
 def _different(parts: Sequence[Part]) -> Iterator[Text]:

@@ -16,7 +16,7 @@ from transformers import BertConfig
 
 from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import sample as module
-from st_matryoshka2d.aligning.sample import Gathered, Text, affordable, different, drawn, gather, parts_of, without_copies
+from st_matryoshka2d.aligning.sample import Gathered, Text, different, drawn, gather, parts_of, without_copies
 from st_matryoshka2d.model.kept_layers import chosen_layers, passes
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers
@@ -24,8 +24,8 @@ from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed
 
 
-def sampled(model: SentenceTransformer, texts: list[str], most: int = 20_000) -> tuple[list[Text], int]:
-    return module.drawn(parts_of(model, texts, None, None), most, 4 * 4 * 32)
+def sampled(model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000) -> tuple[list[Text], int]:
+    return module.drawn(parts_of(model, texts, None, None), most, 4 * 4 * 32, cost)
 
 
 class Terminal(StringIO):
@@ -48,8 +48,10 @@ def test_shows_progress_on_a_terminal_or_on_request(
     assert ("Embedding texts: 100%" in told, "Refining readouts: 100%" in told) == (is_shown, is_shown)
 
 
-def drawn_texts(model: SentenceTransformer, texts: list[str], most: int = 20_000) -> tuple[list[str], int]:
-    sample, total = sampled(model, texts, most)
+def drawn_texts(
+    model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000
+) -> tuple[list[str], int]:
+    sample, total = sampled(model, texts, cost, most)
     return [text.text for text in sample], total
 
 
@@ -69,8 +71,7 @@ def test_a_sample_of_many_texts_has_each_at_most_once(tiny: SentenceTransformer,
 
 
 def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransformer) -> None:
-    sample, total = sampled(tiny, MANY)
-    assert [len(affordable(sample, total, cost)) for cost in (1.0, 1.25, 2.0, 4.0)] == [5000, 4000, 2500, 2000]
+    assert [len(drawn_texts(tiny, MANY, cost)[0]) for cost in (1.0, 1.25, 2.0, 4.0)] == [5000, 4000, 2500, 2000]
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,9 @@ def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransfor
 )
 def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int]) -> None:
     config = BertConfig(num_hidden_layers=depth)
-    assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
+    assert passes(config, depth) == 1
     declare_layers(config, chosen_layers("ends", depth))
     assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
-    declare_layers(config, {})
-    assert passes(config, depth) == 1, "of the first layers"
 
 
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:

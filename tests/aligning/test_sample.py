@@ -85,9 +85,11 @@ def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransfor
 )
 def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int]) -> None:
     config = BertConfig(num_hidden_layers=depth)
-    assert passes(config, depth) == 1
+    assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
     declare_layers(config, chosen_layers("ends", depth))
     assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
+    declare_layers(config, {})
+    assert passes(config, depth) == 1, "of the first layers"
 
 
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:

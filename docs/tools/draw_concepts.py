@@ -1,4 +1,4 @@
-"""Draw the figures of the README, docs/why.md, docs/concepts.md, docs/other_ways.md and docs/evidence.md into docs/images.
+"""Draw the figures of the README, docs/why.md, docs/concepts.md and docs/other_ways.md into docs/images.
 
 python docs/tools/draw_concepts.py
 """
@@ -114,26 +114,6 @@ def draw_truncations() -> Figure:
     return figure
 
 
-def draw_unseen() -> Figure:
-    """Draw what queries by a token table keep, by the share of the corpus in the fit."""
-    table = pd.read_csv(RESULTS.parent / "unseen" / "all-MiniLM-L6-v2.csv").query("verb == 'fit_queries'")
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    panels = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
-    for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
-        of_set = table[table["set"] == name]
-        for questions, colour in ((0, KEPT), (of_set["questions"].max(), TEACHER)):
-            for part, style in (("seen", "-"), ("unseen", "--")):
-                rows = of_set[(of_set["questions"] == questions) & (of_set["part"] == part)].sort_values("share")
-                label = f"{questions:,} real questions, documents {part}"
-                axes.plot(100 * rows["share"], rows["kept"], style, color=colour, marker="o", ms=4, label=label)
-        axes.set_title(title, fontsize=11)
-        axes.set_xlabel("documents in the fit, percent")
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("nDCG@10 kept, percent")
-    figure.axes[0].legend(fontsize=8, frameon=False)
-    return figure
-
-
 def draw_alignment() -> Figure:
     """Draw five texts at three depths, in the space of each depth and in the shared space after the readouts."""
     texts = [(0.0, 1.5), (0.4, 1.1), (1.3, -0.2), (-1.4, 0.2), (-0.7, -1.2)]
@@ -190,6 +170,5 @@ if __name__ == "__main__":
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),
         ("alignment", draw_alignment()),
-        ("unseen", draw_unseen()),
     ):
         figure.savefig(IMAGES / f"{name}.png", dpi=130, metadata={"Software": None})

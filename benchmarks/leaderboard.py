@@ -61,15 +61,20 @@ def ours(model: Remembering, of: PublicSet) -> float:
     return float(of.search(model.encode_query(of.queries), model.encode_document(of.documents)).mean())
 
 
-def main() -> None:
-    """Score one model, and write the table of all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None, results: Path) -> argparse.Namespace:
+    """Read the command line of a script that scores one model on the public tasks."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=results)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Score one model, and write the table of all."""
+    options = arguments(__doc__, RESULTS)
     model = Remembering(options.model, options.cache)
     encoder: Any = AsMteb(model)
     rows = []

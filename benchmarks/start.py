@@ -163,8 +163,8 @@ def main() -> None:
         imports = {f"`{code}`": (sys.executable, code) for code in IMPORTS}
         stages = {
             VECTOR: (ways, 0),
-            f"{VECTOR}, beside {options.busy} busy processes": (ways, options.busy),
             "Imports, and the help of the command line": (imports, 0),
+            f"{VECTOR}, beside {options.busy} busy processes": (ways, options.busy),
         }
         found = {}
         for title, (each, processes) in stages.items():

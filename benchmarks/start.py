@@ -64,12 +64,14 @@ IMPORTS = [
     "from st_matryoshka2d import truncate, load",
     "import sys; sys.argv[1:] = ['--help']; from st_matryoshka2d.__main__ import app; app(standalone_mode=False)",
 ]
+STAGES = ["first", "imports", "busy"]
 _REPORT = """
 import time
 print("\\n", time.time(), time.process_time(), open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
 
 Run = tuple[float, float, float]  # seconds, seconds of the processor, MB
+Stage = tuple[dict[str, Run], float, int]  # medians, load, rounds
 
 
 def started(python: str, code: str) -> Run:
@@ -125,19 +127,19 @@ def saved(folder: Path) -> dict[str, Path]:
     return {"whole": Path(whole), "cut": folder / "cut", "table": folder / "table"}
 
 
-def write(out: Path, found: Mapping[str, tuple[dict[str, Run], float]], rounds: int) -> None:
+def write(out: Path, found: Mapping[str, Stage]) -> None:
     """Write the tables, as Markdown and JSON."""
     report = [
         "# What starting costs",
-        f"Medians of {rounds} new processes of all-MiniLM-L6-v2, from their start, on {os.cpu_count()} cores. Files are in "
-        "the cache of the system. Ways without another name use sentence-transformers. Seconds of the processor are those "
-        "of all threads. Load is what `uptime` counts, other programs too. Written by `benchmarks/start.py`.",
+        f"New processes of all-MiniLM-L6-v2, from their start, on {os.cpu_count()} cores. Files are in the cache of the "
+        "system. Ways without another name use sentence-transformers. Seconds of the processor are those of all threads. "
+        "Load is what `uptime` counts, other programs too. Written by `benchmarks/start.py`.",
     ]
-    for title, (runs, load) in found.items():
+    for title, (runs, load, rounds) in found.items():
         rows = [[name, f"{wall:.2f}", f"{worked:.2f}", f"{peak:.0f}"] for name, (wall, worked, peak) in runs.items()]
         report += [
             f"## {title}",
-            f"Load: {load:.1f}",
+            f"Medians of {rounds}. Load: {load:.1f}",
             "\n".join(markdown([["", "seconds", "of the processor", "MB"], *rows])),
         ]
     out.mkdir(parents=True, exist_ok=True)
@@ -149,7 +151,8 @@ def main() -> None:
     """Read the command line, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--busy", type=int, default=2, help="processes that are kept busy in half of the runs")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="others stay as they are in the report")
+    parser.add_argument("--busy", type=int, default=2, help="processes that are kept busy in the last stage")
     parser.add_argument("--light-python", default=sys.executable, help="interpreter without torch (default: this one)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "start")
     options = parser.parse_args()
@@ -162,15 +165,17 @@ def main() -> None:
         ways |= {name: (options.light_python, code.format(folders[key])) for name, (key, code) in light.items()}
         imports = {f"`{code}`": (sys.executable, code) for code in IMPORTS}
         stages = {
-            VECTOR: (ways, 0),
-            "Imports, and the help of the command line": (imports, 0),
-            f"{VECTOR}, beside {options.busy} busy processes": (ways, options.busy),
+            "first": (VECTOR, ways, 0),
+            "imports": ("Imports, and the help of the command line", imports, 0),
+            "busy": (f"{VECTOR}, beside other programs", ways, options.busy),
         }
-        found = {}
-        for title, (each, processes) in stages.items():
+        file = options.out / "start.json"
+        found: dict[str, Stage] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        for stage in options.stages:
+            title, each, processes = stages[stage]
             with busy(processes):
-                found[title] = measured(each, options.rounds), os.getloadavg()[1]
-            write(options.out, found, options.rounds)  # what there is, should it be interrupted
+                found[title] = measured(each, options.rounds), os.getloadavg()[1], options.rounds
+            write(options.out, found)  # what there is, should it be interrupted
 
 
 if __name__ == "__main__":

@@ -26,10 +26,11 @@ from public.fit import Fit
 from public.kept import COLUMNS, KEY, written
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows
-from public.verbs import verbs
+from public.verbs import Verb, verbs
 from reproduction.fitted import SEARCH
 
 RESULTS = Path(__file__).parent / "results" / "unseen"
+READ = 1500, 3000
 _OF_OTHERS = 3000, 300  # documents of the other task, and of each of the five older sets
 
 
@@ -48,21 +49,21 @@ def parts(of: PublicSet, share: float, whole: Rows, found: Rows) -> Iterator[tup
         yield name, int(asked.sum()), float(whole[asked].mean()), float(found[asked].mean())
 
 
-def measured(
-    model: Remembering, of: PublicSet, verb: str, share: float, fit: Fit, minutes: float = 1
-) -> list[dict[str, object]]:
+def measured(model: Remembering, of: PublicSet, way: Verb, share: float, fit: Fit) -> list[dict[str, object]]:
     """Fit, search, and compare with the whole model."""
     start = time.perf_counter()
-    cheap = verbs(minutes)[verb](model, fit)
+    fitted = way(model, fit)
     seconds = time.perf_counter() - start
     index = model.encode_document(of.documents)
     whole = of.search(model.encode_query(of.queries), index)
-    found = of.search(cheap.encode_query(of.queries, show_progress_bar=False), index)
-    about = [model.name, of.name, verb, share, len(fit.questions)]
-    return [
-        dict(zip(COLUMNS, [*about, *part, 100 * part[3] / part[2], len(fit.documents), seconds], strict=True))
-        for part in parts(of, share, whole, found)
-    ]
+    rows = []
+    for verb, cheap in fitted.items():
+        found = of.search(cheap.encode_query(of.queries, show_progress_bar=False), index)
+        about = [model.name, of.name, verb, share, len(fit.questions)]
+        for part in parts(of, share, whole, found):
+            values = [*about, *part, 100 * part[3] / part[2], len(fit.documents), seconds]
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
 
 
 def splits(of: PublicSet, data: Path, shares: Sequence[float], questions: Sequence[int]) -> Iterator[tuple[float, Fit]]:
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--verbs", nargs="+", choices=verbs(0), default=["fit_queries"])
+    parser.add_argument("--verbs", nargs="+", choices=verbs(0, READ), default=["fit_queries"])
     parser.add_argument(
         "--shares", nargs="+", type=float, default=[0, 0.1, 0.25, 0.5, 1], help="of the documents in the fit"
     )
@@ -87,10 +88,11 @@ def main() -> None:
         "--questions", nargs="+", type=int, default=[0, 500, 5000, 40_000], help="at most all that there are"
     )
     parser.add_argument("--minutes", type=float, default=20, help="of a core, to train a table")
+    parser.add_argument("--read", nargs=2, type=int, default=READ, help="documents and short texts to align, at most")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    model = Remembering(options.model, options.cache)
+    model, ways = Remembering(options.model, options.cache), verbs(options.minutes, tuple(options.read))
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model.name}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
@@ -101,7 +103,7 @@ def main() -> None:
                 key = [model.name, name, verb, share, len(fit.questions)]
                 if (table[KEY] == key).all(axis=1).any():
                     continue
-                rows = pd.DataFrame(measured(model, of, verb, share, fit, options.minutes)).round(3)
+                rows = pd.DataFrame(measured(model, of, ways[verb], share, fit)).round(3)
                 table = pd.concat([table, rows], ignore_index=True) if len(table) else rows
                 table.to_csv(file, index=False)
                 print(rows.to_string(header=False, index=False), flush=True)

@@ -1,4 +1,4 @@
-"""Query sides of half the layers: aligned, trained from there, and trained from the plain cut as LEAF does."""
+"""Query sides of fewer layers: aligned, trained from there, and trained from the plain cut as LEAF does."""
 
 from __future__ import annotations
 
@@ -20,24 +20,35 @@ from public.remembering import Remembering
 from st_matryoshka2d import align, truncate
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["aligned", "leaf", "trained"]
+__all__ = ["leaf", "shallow", "trained"]
 
-_ALIGNED = 1500, 3000  # documents and short texts that are aligned, at most
+_SIXTHS = {1: "1/6", 2: "1/3", 3: "", 4: "2/3", 5: "5/6"}  # of the layers; half needs no name
 _STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_queries.py`
 
 
-def aligned(model: Remembering, of: Fit) -> SentenceTransformer:
-    """Align half of the layers: `align`, on a part of the documents, and on questions and stand-ins."""
-    draw, (documents, short) = random.Random(0), _ALIGNED
-    read = draw.sample(list(of.documents), min(documents, len(of.documents)))
-    asked = [*of.questions[:short], *stand_ins(read)]
-    made = align(model, {"query": asked[:short], "document": read}, rotation="keep", show_progress_bar=False)
-    return truncate(made, num_layers=full_size(model).num_layers // 2)
+def shallow(model: Remembering, of: Fit, read: tuple[int, int]) -> dict[str, SentenceTransformer]:
+    """Cut the aligned model to each sixth of its layers, where that is a whole number."""
+    made, total = aligned(model, of, read), full_size(model).num_layers
+    return {
+        f"align, {name}" if name else "align": truncate(made, num_layers=sixths * total // 6)
+        for sixths, name in _SIXTHS.items()
+        if sixths * total % 6 == 0
+    }
 
 
-def trained(model: Remembering, of: Fit) -> SentenceTransformer:
+def aligned(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:
+    """Call `align` on so many documents and short texts, at most: questions, and stand-ins of these documents."""
+    draw = random.Random(0)
+    documents = draw.sample(list(of.documents), min(read[0], len(of.documents)))
+    asked = [*of.questions[: read[1]], *stand_ins(documents)]
+    texts = {"query": asked[: read[1]], "document": documents}
+    return align(model, texts, rotation="keep", show_progress_bar=False)
+
+
+def trained(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:
     """Train the aligned half by cosine to the whole model's vectors, token embeddings faster: `trained_queries.py`."""
-    return _distilled(aligned(model, of), model, of, "cosine", _FASTER)
+    half = truncate(aligned(model, of, read), num_layers=full_size(model).num_layers // 2)
+    return _distilled(half, model, of, "cosine", _FASTER)
 
 
 def leaf(model: Remembering, of: Fit) -> SentenceTransformer:

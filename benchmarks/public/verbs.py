@@ -1,4 +1,4 @@
-"""Ways to a cheap query side: from documents and questions to a model whose queries search an index of the whole one."""
+"""Ways to a cheap query side: from documents and questions to models whose queries search an index of the whole one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from functools import partial
 from sentence_transformers import SentenceTransformer
 
 from public.fit import Fit
-from public.layers import aligned, leaf, trained
+from public.layers import leaf, shallow, trained
 from public.remembering import Remembering
 from public.trained_table import trained_table
 from st_matryoshka2d import fit_queries, truncate
 
-__all__ = ["verbs"]
+__all__ = ["Verb", "verbs"]
+
+Way = Callable[[Remembering, Fit], SentenceTransformer]
+Verb = Callable[[Remembering, Fit], dict[str, SentenceTransformer]]
 
 
 def table(model: Remembering, of: Fit) -> SentenceTransformer:
@@ -23,13 +26,18 @@ def table(model: Remembering, of: Fit) -> SentenceTransformer:
     return truncate(fitted, num_layers=0)
 
 
-def verbs(minutes: float) -> dict[str, Callable[[Remembering, Fit], SentenceTransformer]]:
-    """Name all ways; tables are trained for so many minutes of a core."""
-    return {
+def alone(name: str, way: Way) -> Verb:
+    """Name the model that a way makes."""
+    return lambda model, of: {name: way(model, of)}
+
+
+def verbs(minutes: float, read: tuple[int, int]) -> dict[str, Verb]:
+    """Name all ways; tables are trained for so many minutes of a core, layers read so many documents and short texts."""
+    ways: dict[str, Way] = {
         "fit_queries": table,
         "table, trained": partial(trained_table, loss="cosine", minutes=minutes),
         "table, trained to rank": partial(trained_table, loss="ranking", minutes=minutes),
-        "align": aligned,
-        "align, then trained": trained,
+        "align, then trained": partial(trained, read=read),
         "LEAF": leaf,
     }
+    return {name: alone(name, way) for name, way in ways.items()} | {"align": partial(shallow, read=read)}

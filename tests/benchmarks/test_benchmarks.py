@@ -155,7 +155,8 @@ def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "IMPORTS", ["pass"])
     monkeypatch.setattr(sys, "argv", ["start.py", "--rounds", "1", "--busy", "1", "--out", str(tmp_path)])
     start.main()
-    alone, busy, imports = (runs for runs, _ in json.loads((tmp_path / "start.json").read_text(encoding="utf-8")).values())
+    found = json.loads((tmp_path / "start.json").read_text(encoding="utf-8")).values()
+    alone, imports, busy = (runs for runs, *_ in found)
     assert alone.keys() == busy.keys()
     assert imports["`pass`"][2] < alone["numpy and tokenizers, imported"][2] <= alone["table, `TokenTable`"][2]
     assert all(figure > 0 for runs in (alone, busy) for run in runs.values() for figure in run)

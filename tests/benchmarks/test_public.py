@@ -9,12 +9,16 @@ import mteb
 import numpy as np
 import pandas as pd
 import pytest
+from layer_splits import splits as splits_of_layers
+from layer_splits import swaps
 from leaderboard import AsMteb
 from public.fit import Fit
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet
+from public.verbs import verbs
 from unseen import measured, splits
 
+from st_matryoshka2d.sizes import full_size
 from tests.support import families
 
 DOCUMENTS, QUERIES = 130, 20
@@ -87,6 +91,18 @@ def test_query_sides_are_fitted_on_parts(data: Path, tiny_folder: Path, tmp_path
     ((share, fit),) = splits(of, data, [0.5], [40])
     assert (share, len(fit.documents), len(fit.questions)) == (0.5, 35, 9)
     with pytest.warns(UserWarning, match="35 documents"):
-        rows = measured(model, of, "fit_queries", share, Fit(fit.documents, fit.questions))
+        rows = measured(model, of, verbs(0, (0, 0))["fit_queries"], share, fit)
     assert [row["part"] for row in rows] == ["seen", "unseen"]
     assert sum(int(str(row["asked"])) for row in rows) == QUERIES
+
+
+def test_choices_of_layers() -> None:
+    assert splits_of_layers(2, 4) == [(1, 2), (1, 4), (3, 4)]
+    assert swaps(3, 5) == [(2, 4, 5), (3, 4, 5), (1, 2, 5), (1, 3, 5)]  # beside 1, 4, 5
+
+
+def test_half_of_the_layers_is_aligned(data: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    of, model = PublicSet(data, "scifact"), Remembering(str(tiny_folder), tmp_path / "cache")
+    with pytest.warns(UserWarning, match="texts"):
+        cuts = verbs(0, (8, 9))["align"](model, Fit(of.documents, of.questions))
+    assert {name: full_size(cut).num_layers for name, cut in cuts.items()} == {"align": 2}  # of 4

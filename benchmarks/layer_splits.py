@@ -13,7 +13,7 @@ that differ from half and half by one layer. `--cache` is that of `leaderboard.p
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +53,14 @@ class Sets:
     Args:
         model: The whole model.
         data: The folder of `data.py`.
+        names: The public tasks.
     """
 
-    def __init__(self, model: Remembering, data: Path) -> None:
+    def __init__(self, model: Remembering, data: Path, names: Sequence[str]) -> None:
         pairs = pd.read_parquet(data / "sts" / "stsb" / "test.parquet").sample(_PAIRS, random_state=0)
         self.gold = pairs["score"].to_numpy()
         self.left, self.right = list(pairs["sentence1"]), list(pairs["sentence2"])
-        self.public = {title: PublicSet(data, name) for name, title in TASKS.items()}
+        self.public = {TASKS[name]: PublicSet(data, name) for name in names}
         self.asked = {title: of.queries[:_QUERIES] for title, of in self.public.items()}
         nli = pd.read_parquet(data / "nli" / "triplets_train.parquet")["anchor"].drop_duplicates()
         self.unlabelled = list(nli.sample(_UNLABELLED, random_state=0))
@@ -99,7 +100,8 @@ def chosen(depths: list[int], total: int, with_swaps: bool) -> Iterator[tuple[in
 
 def written(table: pd.DataFrame, total: int, file: Path) -> None:
     """Write, for each depth, half and half, the first layers, what likeness chooses, and the best of each score."""
-    rows = [["depth", "choice", "layers", *SCORES, "likeness"]]
+    scores = [score for score in SCORES if table[score].notna().all()]
+    rows = [["depth", "choice", "layers", *scores, "likeness"]]
     for depth, of_depth in table.groupby("depth"):
         of = of_depth.set_index("layers")
         named = {
@@ -107,9 +109,9 @@ def written(table: pd.DataFrame, total: int, file: Path) -> None:
             "first": ",".join(map(str, range(1, int(depth) + 1))),
             "most like the whole": str(of["likeness"].idxmax()),
         }
-        named |= {f"best on {score}": str(of[score].idxmax()) for score in SCORES}
+        named |= {f"best on {score}": str(of[score].idxmax()) for score in scores}
         for choice, layers in named.items():
-            cells = (f"{of.loc[layers, column]:.1f}" for column in [*SCORES, "likeness"])
+            cells = (f"{of.loc[layers, column]:.1f}" for column in [*scores, "likeness"])
             rows.append([str(depth), choice, layers.replace(",", ", "), *cells])
     about = (
         f"Share (%) of the whole model's scores, nothing fitted: Spearman on {_PAIRS} pairs of STS-B by the cut alone; "
@@ -126,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
+    parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--depths", nargs="+", type=int, help="default: all below the whole model")
     parser.add_argument("--swaps", action="store_true")
     parser.add_argument("--cache", type=Path, default=CACHE)
@@ -136,12 +139,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model.name}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["depth", "layers", *SCORES, "likeness"])
-    sets = Sets(model, options.data)
+    sets = Sets(model, options.data, options.sets)
     for depth, layers in chosen(options.depths or list(range(1, total)), total, options.swaps):
         name = ",".join(map(str, layers))
         if name in set(table["layers"]):
             continue
-        row = pd.DataFrame([{"depth": depth, "layers": name, **sets.shares(model, layers)}]).round(2)
+        row = pd.DataFrame([{"depth": depth, "layers": name, **dict.fromkeys(SCORES), **sets.shares(model, layers)}]).round(
+            2
+        )
         table = pd.concat([table, row], ignore_index=True) if len(table) else row
         table.to_csv(file, index=False)
         print(row.to_string(header=False, index=False), flush=True)

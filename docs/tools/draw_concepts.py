@@ -1,4 +1,4 @@
-"""Draw the figures of the README, docs/why.md, docs/concepts.md and docs/other_ways.md into docs/images.
+"""Draw the figures of the README and of the pages into docs/images.
 
 python docs/tools/draw_concepts.py
 """
@@ -22,6 +22,7 @@ from st_matryoshka2d.sizes import Size, ladder_to
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 KEPT, GONE, TEACHER, INK = "#0072B2", "#E4E7EA", "#E69F00", "#333333"
 FULL = Size(6, 384)  # all-MiniLM-L6-v2
+TASKS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
 RESULTS = IMAGES.parents[1] / "benchmarks" / "results" / "reproduce"
 
 
@@ -143,6 +144,27 @@ def draw_alignment() -> Figure:
     return figure
 
 
+def draw_unseen() -> Figure:
+    """Draw what queries by a token table keep of search, by the share of the documents that it has read."""
+    table = pd.read_csv(RESULTS.parent / "unseen" / "all-MiniLM-L6-v2.csv").query("verb == 'fit_queries'")
+    figure = Figure(figsize=(8.4, 3.3), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), TASKS.items(), strict=True):
+        of_set = table[table["set"] == name]
+        counts = [0, of_set["questions"][of_set["share"] == 0.1].max()]
+        for count, style in zip(counts, ("o--", "o-"), strict=True):
+            for part, colour in (("seen", KEPT), ("unseen", TEACHER)):
+                line = of_set[(of_set["questions"] == count) & (of_set["part"] == part)].sort_values("share")
+                told = f"{count:,} real questions" if count else "no real question"
+                label = f"documents {'' if part == 'seen' else 'not '}read, {told}"
+                axes.plot(100 * line["share"], line["kept"], style, color=colour, label=label, markersize=4)
+        axes.set(title=title, xlabel="documents in the fit, %")
+        axes.grid(color=GONE)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=7)
+    figure.axes[0].set_ylabel("share of the whole model's nDCG@10, %")
+    return figure
+
+
 def _block(axes: Axes, row: int, text: str, colour: str) -> None:
     box = FancyBboxPatch(
         (0.4, row + 0.1), 11.1, 0.8, boxstyle="round,pad=0,rounding_size=0.2", facecolor=colour, edgecolor="none"
@@ -170,5 +192,6 @@ if __name__ == "__main__":
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),
         ("alignment", draw_alignment()),
+        ("unseen", draw_unseen()),
     ):
         figure.savefig(IMAGES / f"{name}.png", dpi=130, metadata={"Software": None})

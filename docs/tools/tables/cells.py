@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cells_of_evidence import leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
+from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
 from cells_of_methods import CUTS, DEPTHS, MINILM, MPNET, WIDTHS, cuts, kept, papers, peers, steps
 from cells_of_queries import codes, maps, trained, trained_briefly
 from reports import Cells
@@ -28,5 +28,6 @@ TABLES = {
     "documents unseen": unseen_tables,
     "documents of other sets": other_sets,
     "rivals": public_rivals,
+    "choices of layers": choices,
     "bytes on public tasks": public_index,
 }

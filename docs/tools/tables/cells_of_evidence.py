@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["leaderboard", "of_half", "other_sets", "public_index", "public_rivals", "shallow", "unseen_tables"]
+__all__ = ["choices", "leaderboard", "of_half", "other_sets", "public_index", "public_rivals", "shallow", "unseen_tables"]
 
 MODELS = {"all-MiniLM-L6-v2": 6, "all-mpnet-base-v2": 12, "multilingual-e5-small": 12}  # layers
 SETS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
@@ -108,6 +108,22 @@ def public_rivals() -> Cells:
     return rows
 
 
+def choices() -> Cells:
+    """Return the mean share of STS-B and search that choices of layers keep, with nothing fitted."""
+    rows = [["", "first", "half and half", "most like the whole", "best of all", "its layers"]]
+    for model, total in MODELS.items():
+        table = pd.read_csv(RESULTS / "layer_splits" / f"{model}.csv").set_index("layers")
+        table["mean"] = table[["STS-B", *SETS.values()]].mean(axis=1)
+        for depth, of_depth in table.groupby("depth"):
+            named = {choice: layers for at, choice, layers in _named(model) if at == depth}
+            named["best"] = str(of_depth["mean"].idxmax())
+            cells = [
+                f"{of_depth['mean'][named[name]]:.1f}" for name in ("first", "half and half", "most like the whole", "best")
+            ]
+            rows.append([f"{model}: {depth} of {total}", *cells, named["best"].replace(",", ", ")])
+    return rows
+
+
 def public_index() -> Cells:
     """Return what an index of fewer bytes keeps."""
     table = pd.read_csv(RESULTS / "index_bytes" / "all-MiniLM-L6-v2.csv")
@@ -137,10 +153,20 @@ def _rivals(model: str) -> dict[tuple[str, str], float]:
 
 def _splits(model: str) -> dict[tuple[int, str, str], float]:
     """Return the shares by depth, choice of layers and set."""
+    shares = pd.read_csv(RESULTS / "layer_splits" / f"{model}.csv").set_index("layers")
+    return {
+        (depth, choice, name): float(shares.loc[layers, name])
+        for depth, choice, layers in _named(model)
+        for name in SETS.values()
+        if pd.notna(shares.loc[layers, name])
+    }
+
+
+def _named(model: str) -> list[tuple[int, str, str]]:
+    """Return depths, names of choices, and the layers that they stand for."""
     lines = (RESULTS / "layer_splits" / f"{model}.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    head, *body = (row for row in rows if not row[0].startswith("---"))
-    return {(int(row[0]), row[1], name): float(row[head.index(name)]) for row in body for name in SETS.values()}
+    _, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|"))
+    return [(int(row[0]), row[1], row[2].replace(" ", "")) for row in rows]
 
 
 def _percent(share: float | None) -> str:

@@ -37,10 +37,14 @@ def of_half() -> Cells:
     """Return what half of the layers, no layer, and others keep, of queries whose documents no fit has read."""
     rows = [["", *FREE, *FITS, *WORDS]]
     for model, total in MODELS.items():
-        half = reported(f"alignment/half/{model}/sts.md", f"STS, all {DIMS[model]} dims")
-        whole = float(half["aligned"][-2])
-        sts = [f"{100 * float(half[way][0]) / whole:.0f}" for way in ("first layers", "first and last layers", "aligned")]
-        rows.append([f"{model}: sentence similarity", *sts, *[""] * 3])
+        report = f"alignment/half/{model}/sts.md"
+        if (RESULTS / report).exists():
+            half = reported(report, f"STS, all {DIMS[model]} dims")
+            whole = float(half["aligned"][-2])
+            sts = [
+                f"{100 * float(half[way][0]) / whole:.0f}" for way in ("first layers", "first and last layers", "aligned")
+            ]
+            rows.append([f"{model}: sentence similarity", *sts, *[""] * 3])
         free, fits, others = _splits(model), _of_half(model), _rivals(model)
         for name, shown in SETS.items():
             cells = [free.get((total // 2, choice, shown)) for choice in FREE.values()]
@@ -73,6 +77,8 @@ def other_sets() -> Cells:
     for name, shown in SETS.items():
         for count, of_count in table[table["set"] == name].groupby("questions"):
             kept = of_count.set_index("share")["kept"]
+            if 0.1 not in kept:
+                continue
             rows.append([shown, f"{count:,}", *(_percent(kept.get(share)) for share in shares)])
     return rows
 
@@ -112,7 +118,8 @@ def choices() -> Cells:
     """Return the mean share of STS-B and search that choices of layers keep, with nothing fitted."""
     rows = [["", "first", "half and half", "most like the whole", "best of all", "its layers"]]
     for model, total in MODELS.items():
-        table = pd.read_csv(RESULTS / "layer_splits" / f"{model}.csv").set_index("layers")
+        if (table := _free(model)).empty:
+            continue
         table["mean"] = table[["STS-B", *SETS.values()]].mean(axis=1)
         for depth, of_depth in table.groupby("depth"):
             named = {choice: layers for at, choice, layers in _named(model) if at == depth}
@@ -139,6 +146,12 @@ def _fits(model: str) -> pd.DataFrame:
     return pd.read_csv(RESULTS / "unseen" / f"{model}.csv")
 
 
+def _free(model: str) -> pd.DataFrame:
+    """Return the shares of choices of layers, by layers, of models that were measured."""
+    file = RESULTS / "layer_splits" / f"{model}.csv"
+    return pd.read_csv(file).set_index("layers") if file.exists() else pd.DataFrame(columns=["depth"])
+
+
 def _of_half(model: str) -> dict[tuple[str, str, str], float]:
     """Return the shares by set, verb and part, with half of the documents in the fit and the most questions."""
     table = _fits(model).query("share == 0.5")
@@ -153,7 +166,8 @@ def _rivals(model: str) -> dict[tuple[str, str], float]:
 
 def _splits(model: str) -> dict[tuple[int, str, str], float]:
     """Return the shares by depth, choice of layers and set."""
-    shares = pd.read_csv(RESULTS / "layer_splits" / f"{model}.csv").set_index("layers")
+    if (shares := _free(model)).empty:
+        return {}
     return {
         (depth, choice, name): float(shares.loc[layers, name])
         for depth, choice, layers in _named(model)

@@ -62,6 +62,7 @@ clean:  ## Delete what the other targets leave behind, except .venv
 # torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one. pip knows groups
 # of dependencies since 25.1.
 $(READY): pyproject.toml constraints.txt
+	@echo "First, into .venv: torch and all that the package needs, about two gigabytes. With a fast network, it takes two to five minutes."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q "pip>=25.1"
 	$(INSTALL) torch -c constraints.txt

@@ -173,7 +173,7 @@ def align(
         _check(pipeline, sizes, into, rotation)
         steps = positive_int(steps, "steps", least=0)
         small = _small_sizes(full, sizes)
-        hidden = None if show_progress_bar is None else not show_progress_bar  # None: tqdm decides
+        hidden = None if show_progress_bar is None else not show_progress_bar  # None: `progress` decides
         parts = parts_of(model, texts, prompt, prompt_name)
         target = None
         if into is not None:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.sample import (
     Part,
@@ -23,6 +22,7 @@ from st_matryoshka2d.aligning.sample import (
     warn_without_prompts,
 )
 from st_matryoshka2d.encoding.existing_embeddings import Existing
+from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_name
@@ -70,8 +70,7 @@ class OtherModel:
         """Embed texts, those of a part with its prompt."""
         prompted = [text._replace(prompt=self.prompts[text.part]) for text in texts]
         warn_without_prompts(self.model, prompted)
-        what = {"desc": "Embedding texts by the other model", "unit": " texts"}
-        with tqdm(total=len(texts), disable=self.hidden, **what) as bar:
+        with progress("Embedding texts by the other model", len(texts), "texts", self.hidden) as bar:
             return embedded(self.model, prompted, self.dims[-1], self.batch_size, bar)
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import agreement_into
 from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, left_out
 from st_matryoshka2d.aligning.sample import Gathered
+from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.sizes import Size
 
@@ -47,9 +47,11 @@ def fit_other(
         ]
     with torch.device("cpu"):  # whatever the user's default
         hidden = Hidden(route.whole, min(_UNITS, max(1, len(z) // _TEXTS_PER_UNIT)))
-        bar = {"desc": "Fitting maps", "unit": " depths", "disable": hide_progress_bar}
-        depths = tqdm(range(1, route.num_layers + 1), **bar)
-        fitted = {depth: fit_into(route.at(depth), z, hidden) for depth in depths}
+        fitted = {}
+        with progress("Fitting maps", route.num_layers, "depths", hide_progress_bar) as bar:
+            for depth in range(1, route.num_layers + 1):
+                fitted[depth] = fit_into(route.at(depth), z, hidden)
+                bar.update()
         agreement = agreement_into(fitted, z)
         unit = bool(((z.norm(dim=1) - 1).abs() < _ROUNDING).all())
     if agreement[Size(route.num_layers, z.shape[1])] < _CHANCE:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.sizes import Size, prefix
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def refined(
     """Refine each readout by gradient descent, also for the given small dims."""
     maps = {}
     temperature = _TEMPERATURE * _spread_of_cosines(whole)
-    with tqdm(total=how.steps * len(readouts), desc="Refining readouts", disable=how.hide_progress_bar) as bar:
+    with progress("Refining readouts", how.steps * len(readouts), "steps", how.hide_progress_bar) as bar:
         for depth, start in readouts.items():
             weight, bias = (nn.Parameter(values.to(how.device, copy=True)) for values in (start.weight, start.bias))
             optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)

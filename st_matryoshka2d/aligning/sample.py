@@ -12,11 +12,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.ridge import MANY
 from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -164,7 +164,7 @@ def gather(
     lacking = [texts[at]._replace(text=copy) for at, copy in zip(places, copies, strict=True)]
     gathered = {}
     steps = (len(texts) + len(lacking)) * len(pipeline.routes)
-    with tqdm(total=steps, desc="Embedding texts", unit=" texts", disable=hidden) as bar:
+    with progress("Embedding texts", steps, "texts", hidden) as bar:
         for name in pipeline.routes:
             task = {"task": name} if name else {}  # the name is empty if there is only one
             rows = embedded(every, texts, depth * dim, batch_size, bar, **task)

@@ -159,6 +159,7 @@ _MAX_BYTES = typer.Option(help="Most bytes for a vector.")
 _ONE_TASK = typer.Option(help="Judge by this task; by default by the mean over tasks.")
 _METRIC = typer.Option(help="Such as mrr_at_10; by default each task's main metric.")
 _REFERENCE = typer.Option(help="Grid of the model before; shares are of its score.", exists=True)
+_COST = typer.Option(help="What counts first: bytes for the smallest vector, parameters for the smallest checkpoint.")
 _QUERIES = "Over an index's life; chooses one size for queries and another for documents."
 
 
@@ -172,6 +173,7 @@ def recommend(
     metric: Annotated[str | None, _METRIC] = None,
     reference: Annotated[Path | None, _REFERENCE] = None,
     queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
+    cost: Annotated[str | None, _COST] = None,
 ) -> None:
     """Choose the cheapest size of a grid that is good enough.
 
@@ -194,6 +196,7 @@ def recommend(
         metric=metric,
         reference=None if reference is None else GridResult.load(reference),
         queries_per_document=queries_per_document,
+        cost=cost,
     )
     typer.echo(choice)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.cli.options import TABLES
-from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,11 +65,20 @@ def _require(path: Path, table: pd.DataFrame, column: str, remedy: str = "") -> 
         raise UsageError(f"{path} has no column {column!r}; it has {there}.{remedy}")
 
 
+def _files_in(folder: Path) -> list[str]:
+    """Read the texts of a folder; name those that are left out."""
+    texts = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.txt"))}
+    if empty := [name for name, text in texts.items() if not text.strip()]:
+        more = f" and {len(empty) - 5:,} more" if len(empty) > 5 else ""
+        warn(f"{folder}: empty files are left out: {', '.join(empty[:5])}{more}.", DataWarning)
+    return [text for text in texts.values() if text.strip()]
+
+
 def read_texts(path: Path, columns: Sequence[str] | None) -> list[str]:
     """Read texts in order, column after column; the library leaves empty ones out."""
     try:
         if path.is_dir():
-            return [file.read_text(encoding="utf-8") for file in sorted(path.glob("*.txt"))]
+            return _files_in(path)
         if path.suffix.lower() == ".txt":
             return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:

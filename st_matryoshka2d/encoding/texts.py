@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _NAMED = 5  # rows that a warning names
+ROWS = "rows have an empty cell"  # of tables, in such a warning
 
 
 def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
@@ -79,10 +80,10 @@ def is_empty(cell: object) -> bool:
 
 
 class LeftOut:
-    """Counts the rows of a table that have an empty cell: one warning names the first few."""
+    """Counts the texts that are empty, or the rows of a table that have an empty cell: one warning names the first few."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what  # as in "pairs: 3 of 200 rows ..."
+    def __init__(self, what: str, lack: str = "are empty") -> None:
+        self.what, self.lack = what, lack  # as in "pairs: 3 of 200 rows have an empty cell"
         self.total = 0
         self.rows: list[int] = []
 
@@ -99,8 +100,7 @@ class LeftOut:
         if self.rows:
             named = ", ".join(map(str, self.rows[:_NAMED])) + (", ..." if len(self.rows) > _NAMED else "")
             warn(
-                f"{self.what}: {len(self.rows):,} of {self.total:,} rows have an empty cell and are left out: "
-                f"{named} (counted from 0).",
+                f"{self.what}: {len(self.rows):,} of {self.total:,} {self.lack} and are left out: {named} (counted from 0).",
                 DataWarning,
             )
 

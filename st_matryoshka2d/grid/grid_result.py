@@ -153,12 +153,13 @@ class GridResult(Scores):
         metric: str | None = None,
         reference: GridResult | None = None,
         queries_per_document: float | None = None,
+        cost: str | None = None,
     ) -> recommend.Recommendation:
         """Choose the size to ship: the cheapest one that is good enough and within the budget.
 
         The cheapest size is the one with the least time (without latency: the fewest layers), then
-        the fewest bytes, then the best score. Scores are relative to the largest size of the grid,
-        at its highest precision.
+        the fewest bytes, then the best score; `cost` puts another cost first. Scores are relative
+        to the largest size of the grid, at its highest precision.
 
         A size keeps enough of the score if the lower end of its share's interval reaches
         `min_score`. Intervals come from resampling the examples of the grid, and their lower ends
@@ -182,6 +183,8 @@ class GridResult(Scores):
                 None for this grid.
             queries_per_document: Expected queries over the life of the index, divided by its
                 documents; needs `with_latency`. None: queries and documents have the same size.
+            cost: What counts first, one of the costs of `pareto`: `"bytes"` for the smallest
+                vector, `"parameters"` for the smallest checkpoint. None for the time.
 
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
@@ -192,7 +195,7 @@ class GridResult(Scores):
         Warns:
             DataWarning: The grid has no scores of single examples, so that scores alone decide.
         """
-        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric)
+        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric, cost)
 
     def pareto(
         self, cost: str | Sequence[str] | None = None, task: str | None = None, metric: str | None = None

@@ -23,7 +23,7 @@ from st_matryoshka2d.grid.limits import (
     require_times,
     what_there_is,
 )
-from st_matryoshka2d.grid.pareto_front import time_column
+from st_matryoshka2d.grid.pareto_front import checked_costs, time_column
 from st_matryoshka2d.grid.pivots import layers_note
 from st_matryoshka2d.sizes import Size
 
@@ -120,6 +120,7 @@ def recommend(
     reference: object,
     queries_per_document: float | None,
     metric: str | None,
+    cost: str | None,
 ) -> Recommendation:
     """Implement `GridResult.recommend`."""
     measure = measure_of(grid.frame, task, metric)
@@ -127,7 +128,7 @@ def recommend(
     if queries_per_document is not None:
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")
-    sizes = candidates(grid, task, reference, queries_per_document, metric)
+    sizes = candidates(grid, task, reference, queries_per_document, metric, cost)
     if sizes.told:
         warn(sizes.told, DataWarning)
     best = sizes.within(limits, best_score=min_score is None)
@@ -173,6 +174,7 @@ def candidates(
     reference: object,
     queries_per_document: float | None = None,
     metric: str | None = None,
+    cost: str | None = None,
 ) -> Candidates:
     """Return the sizes of a grid with all that a choice needs to know."""
     # imports SciPy
@@ -206,6 +208,8 @@ def candidates(
                 f"{missing}. The choice is by the scores alone, which chance may have made."
             )
     cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
+    if cost is not None:
+        cheap = list(dict.fromkeys([*checked_costs(grid, cost), *cheap]))
     return Candidates(table, cheap, full, share_of, examples, measure, grid.layers, told)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, DatasetDict
 
-from st_matryoshka2d.encoding.texts import LeftOut, check_text
+from st_matryoshka2d.encoding.texts import ROWS, LeftOut, check_text
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
@@ -59,7 +59,7 @@ def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> p
     if numbers:
         words = frame[numbers].astype(str).str.strip().str.lower()
         frame.loc[words.isin(["na", "n/a", "nan", "none", "null", "<na>"]), numbers] = ""
-    left_out = LeftOut(what)
+    left_out = LeftOut(what, ROWS)
     full = [not left_out.lacks(*cells) for cells in frame.itertuples(index=False)]
     left_out.tell()
     if not any(full):

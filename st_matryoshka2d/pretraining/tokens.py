@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.encoding.texts import LeftOut, is_empty
+from st_matryoshka2d.encoding.texts import ROWS, LeftOut, is_empty
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import positive_int
 
@@ -71,7 +71,7 @@ def token_rows(
     if room is not None and room < 1:
         raise UsageError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
 
-    in_stream = None if isinstance(dataset, Dataset) else LeftOut(f"Stream, column {text_column!r}")
+    in_stream = None if isinstance(dataset, Dataset) else LeftOut(f"Stream, column {text_column!r}", ROWS)
     if in_stream is None:
         _tell_of_empty(dataset, text_column)
 
@@ -100,7 +100,7 @@ def token_rows(
 
 def _tell_of_empty(dataset: Dataset, text_column: str) -> None:
     """Warn of empty texts, which are left out."""
-    left_out = LeftOut(f"Column {text_column!r}")
+    left_out = LeftOut(f"Column {text_column!r}", ROWS)
     for batch in dataset.select_columns([text_column]).with_format(None).iter(1000):
         list(map(left_out.lacks, batch[text_column]))
     left_out.tell()

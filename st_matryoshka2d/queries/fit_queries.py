@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.encoding.existing_embeddings import Existing
+from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import without_adapters
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 _SAMPLE = 10_000  # documents of which stand-ins for queries are made
+_BATCHES = 4  # that are embedded between moves of the bar
 _FEW = 100  # with fewer documents, little is known of their words
 
 
@@ -129,12 +130,11 @@ def fit_queries(
             existing = Existing(embeddings, "documents", str(full), full.dim)
         asked, empty = each_once(queries, "queries")
         hidden = None if show_progress_bar is None else not show_progress_bar
-        embedder = _Embedder(pipeline.model, batch_size, hidden)
+        embedder = _Embedder(pipeline.model, batch_size)
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
-        with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
-            embed = embedder.document
-            left_out = add_documents(counted, documents, embed, existing, stand_ins, bar)
+        with progress("Documents", total, "documents", hidden) as bar:
+            left_out = add_documents(counted, documents, embedder.document, existing, stand_ins, bar)
         left_out.tell()
         empty.tell()
         if (count := len(set(stand_ins.documents))) < 3:
@@ -148,7 +148,8 @@ def fit_queries(
             )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
-        true, drawn = embedder.query(texts), np.stack(stand_ins.embedded)
+        with progress("Queries and stand-ins", len(texts), "texts", hidden) as bar:
+            true, drawn = embedder.query(texts, bar), np.stack(stand_ins.embedded)
         table, agreement = fit_table(counted, texts, true, drawn, full.num_layers, whole_vocabulary, hidden)
         with_queries = with_table(pipeline, table, agreement).model
         name_apart(with_queries, model, "queries")
@@ -192,22 +193,30 @@ def with_table(pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Si
 class _Embedder:
     """Embeds by the whole model, each side with its prompt."""
 
-    def __init__(self, model: SentenceTransformer, batch_size: int, hidden: bool | None) -> None:
-        self.model, self.hidden = model, hidden
+    def __init__(self, model: SentenceTransformer, batch_size: int) -> None:
+        self.model = model
         self._settings: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True}
         self._settings["show_progress_bar"] = False
+        self._step = _BATCHES * batch_size
 
-    def document(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
+    def document(self, texts: Sequence[str], bar: Any = None) -> Float[np.ndarray, "texts dim"]:
         """Embed documents."""
-        return self._checked(self.model.encode_document(list(texts), **self._settings), len(texts))
+        return self._embedded(self.model.encode_document, texts, bar)
 
-    def query(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
-        """Embed queries, with a progress bar."""
-        shown = {**self._settings, "show_progress_bar": self.hidden is False}
-        return self._checked(self.model.encode_query(list(texts), **shown), len(texts))
+    def query(self, texts: Sequence[str], bar: Any = None) -> Float[np.ndarray, "texts dim"]:
+        """Embed queries."""
+        return self._embedded(self.model.encode_query, texts, bar)
 
-    def _checked(self, embedded: Tensor, count: int) -> Float[np.ndarray, "texts dim"]:
-        rows = embedded.float().cpu().numpy().reshape(count, -1)
-        if not np.isfinite(rows).all():
-            raise UsageError("The model's embeddings of the texts are not all finite.")
-        return rows
+    def _embedded(self, encode: Any, texts: Sequence[str], bar: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embed a few batches at a time, so that the bar moves; the longest first, as `encode` does with all."""
+        order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
+        embedded = np.empty((len(texts), int(self.model.get_embedding_dimension() or 0)), np.float32)
+        for start in range(0, len(texts), self._step):
+            places = order[start : start + self._step]
+            rows = encode([texts[place] for place in places], **self._settings).float().cpu().numpy()
+            if not np.isfinite(rows).all():
+                raise UsageError("The model's embeddings of the texts are not all finite.")
+            embedded[places] = rows
+            if bar is not None:
+                bar.update(len(places))
+        return embedded

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm.auto import tqdm
+
+from st_matryoshka2d.encoding.progress import progress
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -46,17 +47,19 @@ def refined(
     optimizer = torch.optim.Adam([rows], lr=_RATE * float(rows.detach().square().mean().sqrt()))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, _STEPS)
     draw = torch.Generator().manual_seed(0)
-    for _ in tqdm(range(_STEPS), "Refining the table", disable=hidden):
-        batch = torch.randperm(len(queries), generator=draw)[:_BATCH]
-        ranked = stored[torch.randperm(len(stored), generator=draw)[:_RANKED]]
-        made = _pooled(rows, [queries[place] for place in batch.tolist()])
-        ours, theirs = (F.log_softmax(F.normalize(each) @ ranked.T / temperature, 1) for each in (made, asked[batch]))
-        loss = F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
-        loss = loss + 1 - F.cosine_similarity(made, aimed[batch]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
+    with progress("Refining the table", _STEPS, "steps", hidden) as bar:
+        for _ in range(_STEPS):
+            batch = torch.randperm(len(queries), generator=draw)[:_BATCH]
+            ranked = stored[torch.randperm(len(stored), generator=draw)[:_RANKED]]
+            made = _pooled(rows, [queries[place] for place in batch.tolist()])
+            ours, theirs = (F.log_softmax(F.normalize(each) @ ranked.T / temperature, 1) for each in (made, asked[batch]))
+            loss = F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+            loss = loss + 1 - F.cosine_similarity(made, aimed[batch]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            bar.update()
     return np.asarray(rows.detach().numpy())
 
 

@@ -29,7 +29,7 @@ _JOINED = 16  # chunks in a block of the fit: products with many small blocks ar
 _CHECKED = 8  # documents of a chunk whose existing embeddings are compared with the model's
 _SAME = 0.98  # the least cosine: quantized embeddings differ a little
 
-Embed = Callable[[Sequence[str]], np.ndarray]  # (texts, dim)
+Embed = Callable[..., np.ndarray]  # of texts, with a bar or without; (texts, dim)
 
 
 @dataclass
@@ -124,7 +124,7 @@ def add_documents(
         filled = [(place, row) for place, row in chunk if not left_out.lacks(row)]
         texts = [checked_text(row, f"documents[{place}]") for place, row in filled]
         if existing is None:
-            embedded = embed(texts)
+            embedded = embed(texts, bar)
         else:
             embedded = existing.take(len(chunk))[[place - chunk[0][0] for place, _ in filled]]
             few = slice(None, None, max(1, len(filled) // _CHECKED))
@@ -133,7 +133,7 @@ def add_documents(
             counted.add(counted.tokens(texts), embedded, DOCUMENTS)
         for text, row in zip(texts, embedded, strict=True):
             stand_ins.add(text, row)
-        bar.update(len(chunk))
+        bar.update(len(chunk) - (len(texts) if existing is None else 0))
     if existing is not None:
         existing.end()
     return left_out

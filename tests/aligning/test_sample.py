@@ -17,6 +17,7 @@ from transformers import BertConfig
 from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import sample as module
 from st_matryoshka2d.aligning.sample import Gathered, Text, different, drawn, gather, parts_of, without_copies
+from st_matryoshka2d.encoding import progress
 from st_matryoshka2d.model.kept_layers import chosen_layers, passes
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers
@@ -46,6 +47,14 @@ def test_shows_progress_on_a_terminal_or_on_request(
     is_shown = show or (show is None and terminal)
     assert bool(told) == is_shown
     assert ("Embedding texts: 100%" in told, "Refining readouts: 100%" in told) == (is_shown, is_shown)
+
+
+@pytest.mark.usefixtures("more_than_20_are_many")
+def test_shows_progress_now_and_then_in_a_log(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SELDOM", 0)
+    monkeypatch.setattr(sys, "stderr", log := StringIO())
+    align(tiny, TEXTS, steps=2)
+    assert "Embedding texts: 100%" in log.getvalue()
 
 
 def drawn_texts(
@@ -209,9 +218,9 @@ def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch:
 
 
 def test_warnings_name_the_part(prompted: SentenceTransformer) -> None:
-    with pytest.warns(DataWarning, match=r"texts\['document'\]: 1 of 41 rows have an empty cell") as found:
+    with pytest.warns(DataWarning, match=r"texts\['document'\]: 1 of 41 are empty") as found:
         align(prompted, {"query": QUERIES, "document": [*TEXTS, ""]}, steps=0)
-    assert {warning.filename for warning in found if "rows" in str(warning.message)} == {__file__}
+    assert {warning.filename for warning in found if "empty" in str(warning.message)} == {__file__}
 
 
 def test_tells_of_prompts_once(tiny: SentenceTransformer) -> None:

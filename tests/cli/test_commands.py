@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,20 @@ def test_a_warning_is_one_line(shell: Shell, tmp_path: Path) -> None:
     assert warned.startswith("Warning: Pairs")
 
 
+def test_an_empty_file_of_a_folder_is_named(shell: Shell, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    shutil.copytree(files / "texts", folder)
+    (folder / "05b.txt").write_text(" \n", encoding="utf-8")
+    result = shell("align {tiny} --texts {out}/texts --out {out}/new")
+    assert "texts: empty files are left out: 05b.txt." in told(result)
+    assert "counted from 0" not in told(result)
+
+
 CHOICES: list[tuple[str, float | None, dict[str, Any]]] = [
     ("", 0.97, {}),
     ("--min-score 0.5 --max-ms 3 --task A", 0.5, {"max_ms": 3, "task": "A"}),
     ("--best --max-bytes 100 --metric pearson", None, {"max_bytes": 100, "metric": "pearson"}),
+    ("--min-score 0.5 --cost bytes", 0.5, {"cost": "bytes"}),
     ("--min-score 0.5 --reference {files}/second.json", 0.5, {"reference": random_grid(1)}),
 ]
 

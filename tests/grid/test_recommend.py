@@ -61,6 +61,22 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
     assert found_none > 0
 
 
+@pytest.mark.parametrize("cost", ["bytes", "parameters"])
+def test_another_cost_counts_first(cost: str) -> None:
+    choice = timed(3, decimals=2, precisions=tuple(BITS)).recommend(0.5, cost=cost)
+    good = [row for row in choice.to_frame().to_dict("records") if not row["refused"]]
+    best = min(good, key=lambda row: (row[cost], row["milliseconds_per_text"], row["bytes"]))
+    assert choice.size == Size(best["num_layers"], best["dim"])
+    assert len({row[cost] for row in good}) > 1
+
+
+def test_an_unknown_cost_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"A cost is one of .*, got 'size'"):
+        random_grid(0).recommend(0.5, cost="size")
+    with pytest.raises(ValueError, match="has no parameters; add the times"):
+        random_grid(0).recommend(0.5, cost="parameters")
+
+
 def test_a_choice_says_which_layers_were_scored() -> None:
     choice = replace(random_grid(0), layers="ends").recommend(0.1)
     assert "layers='ends'" in str(choice)

@@ -145,7 +145,7 @@ def test_existing_embeddings_are_taken(
 def test_empty_rows_are_left_out_with_their_embeddings(tiny: SentenceTransformer) -> None:
     holes = [*MANY[:50], None, " ", *MANY[50:]]
     rows = np.insert(tiny.encode(MANY), [50, 50], 99.0, axis=0)
-    with pytest.warns(DataWarning, match=r"documents: 2 of 122 rows have an empty cell and are left out: 50, 51"):
+    with pytest.warns(DataWarning, match=r"documents: 2 of 122 are empty and are left out: 50, 51"):
         found = fit_queries(tiny, holes, embeddings=rows)
     expected = fit_queries(tiny, MANY, embeddings=tiny.encode(MANY))
     assert equal(found, expected)

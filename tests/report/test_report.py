@@ -145,6 +145,16 @@ def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> No
     assert f"org/model 4L-128d: cosine_spearman on mean of 2 tasks, {date.today():%d %B %Y}." in text
 
 
+def test_ticks_are_round_and_bytes_are_those_of_vectors(tmp_path: Path) -> None:
+    grid = random_grid(1, dims=(64, 4096), decimals=3)
+    grid.with_latency(random_times(1)).report(tmp_path / "report.html")
+    ticks = [text.strip() for _, kind, text in elements(tmp_path / "report.html") if kind.get("class") in ("x", "y")]
+    assert {"256", "16,384"} < {*ticks}
+    numbers = [tick for tick in ticks if re.fullmatch(r"[\d.,]+", tick) and tick not in ("256", "16,384")]
+    assert len(numbers) >= 9  # two axes of scores, one of times
+    assert all(len(number.replace(".", "").strip("0")) <= 2 for number in numbers)
+
+
 def test_agreement_has_a_report(tiny: SentenceTransformer, tmp_path: Path) -> None:
     sizes = {Size(1, 8): 0.7, Size(2, 8): 0.95, Size(2, 16): 0.96, Size(4, 32): 1.0}
     declare(tiny.config, agreement=sizes)

@@ -30,14 +30,14 @@ from st_matryoshka2d.sizes import megabytes
 ROWS = [20_000, 25_000, 30_000, 40_000, 50_000, 70_000]
 LANGUAGES = [["de"], ["de", "en"], ["de", "en", "es", "fr", "it"]]
 FEW = 2000  # texts of a language, for a vocabulary of few
-ALIGNED = 3000  # texts of an alignment
+ALIGNED = 2000  # texts of an alignment
 
 
 class Embedded:
     """Texts with their embeddings by a model with its whole vocabulary, of which few are embedded again."""
 
     def __init__(self, model: SentenceTransformer, texts: Sequence[str], prompt: str, known: Rows | None = None) -> None:
-        self.model, self.texts = model, [prompt + text for text in texts]
+        self.texts = [prompt + text for text in texts]
         (holder,) = holders_of(model)
         self.tokens = tokens_of(tokenizer_of(holder), self.texts, [""])
         found = model.encode(self.texts, prompt="", show_progress_bar=False) if known is None else known

@@ -67,7 +67,7 @@ def _alike(vocabulary: Vocabulary, seen: Sequence[int]) -> dict[int, float]:
     pieces = {token: _threes(name) for token, name in vocabulary.names.items()}
     every = Counter(three for threes in pieces.values() for three in threes)
     found = Counter(three for token in seen for three in pieces.get(token, ()))
-    average = len(seen) / len(pieces)
+    average = max(1, len(seen)) / len(pieces)
     shares = {three: (found[three] + average * _SMOOTHING) / (count + _SMOOTHING) for three, count in every.items()}
     logs = {three: math.log(share) for three, share in shares.items()}
     others = sorted(pieces.keys() - {*seen, *vocabulary.spare([])})

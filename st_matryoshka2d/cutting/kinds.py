@@ -34,7 +34,7 @@ def _of_unigram(model: Vocabulary, names: set[str]) -> set[str]:
 def _of_wordpiece(model: Vocabulary, names: set[str]) -> set[str]:
     # The longest piece is taken, and stays the longest when others go. An unknown word stays
     # unknown if it has a character that no piece contains: so every character must be a piece.
-    inside, vocabulary = model["continuing_subword_prefix"], model["vocab"]
+    inside, vocabulary = model["continuing_subword_prefix"], _vocabulary(model)
     single = {name for name in vocabulary if len(name.removeprefix(inside)) == 1}
     for name in names & vocabulary.keys() - {model["unk_token"]}:
         start = inside if name.startswith(inside) else ""
@@ -63,7 +63,11 @@ def _of_bpe(model: Vocabulary, names: set[str]) -> set[str]:
 
 
 def _of_words(model: Vocabulary, names: set[str]) -> set[str]:
-    return names | ({model["unk_token"]} & model["vocab"].keys())
+    return names | ({model["unk_token"]} & _vocabulary(model).keys())
+
+
+def _vocabulary(model: Vocabulary) -> dict[str, int]:
+    return dict(model["vocab"])
 
 
 def merges(model: Vocabulary) -> Iterator[tuple[str, str, str]]:

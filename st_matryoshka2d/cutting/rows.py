@@ -46,10 +46,10 @@ def vocabulary_of(holder: Holder) -> Vocabulary:
     tokenizer = tokenizer_of(holder)
     if isinstance(holder, StaticEmbedding):
         return Vocabulary(tokenizer)
-    config, words = holder.model.config, words_of(holder.model)
-    padding = [holder.tokenizer.pad_token_id, words.padding_idx, _padding(holder.model)]
+    around_it: Any = holder.tokenizer
+    padding = [around_it.pad_token_id, words_of(holder.model).padding_idx, _padding(holder.model)]
     fixed = [token for token in padding if token is not None]
-    return Vocabulary(tokenizer, [*_ids(config), *fixed, *holder.tokenizer.all_special_ids], fixed)
+    return Vocabulary(tokenizer, [*_ids(holder.model.config), *fixed, *around_it.all_special_ids], fixed)
 
 
 def with_rows(model: SentenceTransformer, made: Mapping[Holder, Shrunk]) -> SentenceTransformer:
@@ -68,7 +68,10 @@ def with_rows(model: SentenceTransformer, made: Mapping[Holder, Shrunk]) -> Sent
             new[module] = around(module, inside)
         return new.get(module, module)
 
-    whole = with_modules(model, {name: remade(part) for name, part in model.named_children()}, SentenceTransformer)
+    # a caller's inference_mode would be in the rows, which could not be trained
+    with torch.inference_mode(False):
+        modules = {name: remade(part) for name, part in model.named_children()}
+    whole = with_modules(model, modules, SentenceTransformer)
     whole.truncate_dim = model.truncate_dim
     return whole
 
@@ -106,7 +109,7 @@ def _transformer(module: Transformer, made: Shrunk) -> Transformer:
 def cut_rows(network: PreTrainedModel, former: list[int]) -> None:
     """Keep some rows of the embedding of tokens and of what is tied to it, and renumber the config."""
     words, new = words_of(network), {token: place for place, token in enumerate(former)}
-    old, padding = words.weight, {words.padding_idx, _padding(network)} & new.keys()
+    old, padding = words.weight, {words.padding_idx, _padding(network)}
     kept = nn.Parameter(old.detach()[_places(former, old)], old.requires_grad)
     for module in network.modules():
         for name, weight in list(module.named_parameters(recurse=False, remove_duplicate=False)):
@@ -114,8 +117,8 @@ def cut_rows(network: PreTrainedModel, former: list[int]) -> None:
                 setattr(module, name, kept)
                 vars(module).update(dict.fromkeys(_SIZES & vars(module).keys(), len(former)))
         before = getattr(module, "padding_idx", None)
-        if before in padding:
-            module.padding_idx = new[before]
+        if isinstance(before, int) and before in padding:
+            vars(module)["padding_idx"] = new.get(before, before)
     for config in {id(config): config for config in (network.config, network.config.get_text_config())}.values():
         config.vocab_size = len(former)
         for name, value in list(vars(config).items()):
@@ -157,7 +160,8 @@ def _check(small: PreTrainedModel, whole: PreTrainedModel, former: list[int]) ->
     places = torch.linspace(0, len(former) - 1, 16).long().view(2, 8)
     mask = torch.ones_like(places)
     mask[1, 5:] = 0
-    if (padding := _padding(small)) in range(len(former)):
+    padding = _padding(small)
+    if padding is not None and padding < len(former):
         places[1, 5:] = padding
 
     def run(network: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:

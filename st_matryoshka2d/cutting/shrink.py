@@ -40,8 +40,8 @@ class Vocabulary:
         # an added token is found before the others, so nothing is made of it
         self._added = added.keys()
         self._outer = sorted(token for name, token in added.items() if name not in self._ids)
-        of_template: list[int] = []
-        _around(self._settings["post_processor"], lambda token: of_template.append(token) or token)
+        of_template: dict[int, int] = {}
+        _around(self._settings["post_processor"], lambda token: of_template.setdefault(token, token))
         self._front = sorted({*added.values(), *named, *of_template} & self.names.keys())
         unknown = self._model.get("unk_id")
         self._fixed = sorted({*fixed, *([] if unknown is None else [unknown])} & self.names.keys())

@@ -20,7 +20,7 @@ from public.sets import TASKS, PublicSet, Rows
 from tokenizers import Tokenizer
 
 from st_matryoshka2d import TokenTable, fit_queries, truncate
-from st_matryoshka2d.queries.vocabulary import shrunk
+from st_matryoshka2d.cutting.shrink import Vocabulary
 
 RESULTS = Path(__file__).parent / "results" / "small_tables"
 DIMS = [128, 64]
@@ -68,7 +68,8 @@ def main() -> None:
     ]
     texts = [text for each in sets for text in each.documents]
     occur = {token for text in table.tokenizer.encode_batch_fast(texts, add_special_tokens=False) for token in text.ids}
-    few, former = shrunk(table.tokenizer, occur)
+    kept = Vocabulary(table.tokenizer).shrunk(occur)
+    few, former = kept.tokenizer, kept.former
     full = np.array(table.rows, np.float32)
     rows = [["table", "tokens", "MB", *(TASKS[each.name] for each in sets), "kept, %"]]
 

@@ -14,7 +14,7 @@ from st_matryoshka2d.errors import UsageError, UsageTypeError
 if TYPE_CHECKING:
     from jaxtyping import Float
     from sentence_transformers import SentenceTransformer
-    from torch import Tensor
+    from torch import Tensor, nn
 
 _NO_LAYERS = (
     "0 layers mean a token table. `fit_queries(model, documents)` gives a model one; `truncate`, `encode_sizes` and "
@@ -157,6 +157,11 @@ def full_size(model: SentenceTransformer) -> Size:
     if dim is None:
         raise UsageError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
     return Size(num_layers, dim)
+
+
+def megabytes(model: nn.Module) -> float:
+    """Return what the weights of a model take in a checkpoint, in millions of bytes; shared ones count once."""
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters()) / 1e6
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -33,6 +34,13 @@ def put(container: nn.Module, name: str, module: nn.Module | None) -> None:
 def hooks(module: nn.Module) -> list[Callable[..., Any]]:
     """List the functions that are called before and after a module."""
     return [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+
+
+def call_before(module: nn.Module, function: Callable[..., Any]) -> None:
+    """Let a function be called before a module, in place of one of its kind; copies of the module stay as they are."""
+    others = {key: hook for key, hook in module._forward_pre_hooks.items() if type(hook) is not type(function)}
+    module._forward_pre_hooks = OrderedDict(others)
+    module.register_forward_pre_hook(function)
 
 
 def is_saved(module: nn.Module, buffer: str) -> bool:

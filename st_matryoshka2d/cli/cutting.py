@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,14 +12,20 @@ import typer
 from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import print_agreement, save_model
 from st_matryoshka2d.cli.options import (
+    TEXTS,
     Device,
     Layers,
     Model,
     NewFolder,
     Revision,
+    TextColumn,
     TrustRemoteCode,
+    input_file,
     size_option,
 )
+from st_matryoshka2d.cli.tables import read_texts
+from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.sizes import megabytes
 
 
 def info(
@@ -34,7 +41,7 @@ def info(
     """
     import pandas as pd
 
-    from st_matryoshka2d import DataWarning, UsageError, load, sizes_ladder, truncate
+    from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
 
     opened = load(model, device="cpu", revision=revision, trust_remote_code=trust_remote_code)
     *below, full = sizes_ladder(opened)
@@ -50,32 +57,46 @@ def info(
     typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
     weights = [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()]
     ladder = pd.DataFrame({"size": map(str, cuts), "parameters": map("{:,}".format, weights)})
+    ladder["megabytes"] = [f"{megabytes(cut):.1f}" for cut in cuts.values()]
     if cuts:
         typer.echo(ladder.to_string(index=False))
     print_agreement(opened)
 
 
-_SIZE = size_option("Layers and dimensions to keep, such as 6L-128d.")
+_SIZE = size_option("Layers and dimensions to keep, such as 6L-128d; by default all.")
+_VOCABULARY = input_file(
+    "Texts whose tokens to keep, ten thousand or more; repeat it with one file for each language, named after it", TEXTS
+)
+_TOKENS = typer.Option(help="Tokens to keep in all; by default those of the texts and as many that look like them.", min=1)
 _QUERIES = size_option("For queries, such as 3L-384d; 0 layers are a token table.")
 _DOCUMENTS = size_option("For documents; by default all layers.")
 
 
 def truncate(
     model: Model,
-    size: Annotated[Size, _SIZE],
     out: NewFolder,
+    size: Annotated[Size | None, _SIZE] = None,
     layers: Layers = None,
+    vocabulary: Annotated[list[Path] | None, _VOCABULARY] = None,
+    max_tokens: Annotated[int | None, _TOKENS] = None,
+    text_column: TextColumn = None,
     device: Device = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Cut a model to a size, as a plain checkpoint.
+    """Cut a model to a size or a vocabulary, as a plain checkpoint.
 
     For example:
 
         st-matryoshka2d truncate all-MiniLM-L6-v2 --size 6L-64d --out small
     """
-    from st_matryoshka2d import load
+    texts = {path.stem: read_texts(path, text_column) for path in vocabulary or ()}
+    if size is None and not texts:
+        raise UsageError("There is nothing to cut. Pass --size, --vocabulary or both.")
+    if max_tokens is not None and not texts:
+        raise UsageError("--max-tokens needs texts to choose the tokens by: pass --vocabulary too.")
+
+    from st_matryoshka2d import load, truncate
 
     cut = load(
         model,
@@ -85,6 +106,8 @@ def truncate(
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
+    if texts:
+        cut = truncate(cut, vocabulary=texts, max_tokens=max_tokens)
     save_model(cut, out)
 
 

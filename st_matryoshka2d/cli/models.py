@@ -29,11 +29,19 @@ def save_model(model: SentenceTransformer, folder: Path) -> None:
 
 
 def print_agreement(model: SentenceTransformer) -> None:
-    """Print how well each size agrees with the whole model, if that was measured."""
+    """Print how well each size agrees with the whole model, if that was measured, and what a smaller vocabulary costs."""
+    import pandas as pd
+
     from st_matryoshka2d import GridResult
+    from st_matryoshka2d.model.declaration import Declaration
+    from st_matryoshka2d.model_card.vocabulary_section import vocabulary_table
 
     with suppress(UsageError):  # it was not measured
         typer.echo(f"\n{GridResult.from_agreement(model)}")
+    if vocabulary := Declaration.of(model.config).vocabulary:
+        head, rows = vocabulary_table(vocabulary)
+        typer.echo(f"\n{vocabulary['rows']:,} of {vocabulary['of']:,} tokens. On texts left out of a first vocabulary:")
+        typer.echo(pd.DataFrame(rows, columns=head).to_string(index=False))
 
 
 def open_grid(name: str) -> GridResult:

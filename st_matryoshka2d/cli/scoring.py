@@ -156,10 +156,11 @@ _MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by de
 _BEST = typer.Option("--best", help="Choose the best score within the limits, not the cheapest.")
 _MAX_MS = typer.Option(help="Most milliseconds for a text; needs `grid --times`.")
 _MAX_BYTES = typer.Option(help="Most bytes for a vector.")
+_MAX_MEGABYTES = typer.Option(help="Most millions of bytes for a checkpoint; needs `grid --times`.")
 _ONE_TASK = typer.Option(help="Judge by this task; by default by the mean over tasks.")
 _METRIC = typer.Option(help="Such as mrr_at_10; by default each task's main metric.")
 _REFERENCE = typer.Option(help="Grid of the model before; shares are of its score.", exists=True)
-_COST = typer.Option(help="What counts first: bytes for the smallest vector, parameters for the smallest checkpoint.")
+_COST = typer.Option(help="What counts first: bytes for the smallest vector, megabytes for the smallest checkpoint.")
 _QUERIES = "Over an index's life; chooses one size for queries and another for documents."
 
 
@@ -169,6 +170,7 @@ def recommend(
     best: Annotated[bool, _BEST] = False,
     max_ms: Annotated[float | None, _MAX_MS] = None,
     max_bytes: Annotated[float | None, _MAX_BYTES] = None,
+    max_megabytes: Annotated[float | None, _MAX_MEGABYTES] = None,
     task: Annotated[str | None, _ONE_TASK] = None,
     metric: Annotated[str | None, _METRIC] = None,
     reference: Annotated[Path | None, _REFERENCE] = None,
@@ -192,6 +194,7 @@ def recommend(
         min_score,
         max_ms=max_ms,
         max_bytes=max_bytes,
+        max_megabytes=max_megabytes,
         task=task,
         metric=metric,
         reference=None if reference is None else GridResult.load(reference),

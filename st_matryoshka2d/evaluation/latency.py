@@ -19,7 +19,7 @@ from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, full_size, megabytes, positive_int, validate_sizes
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -77,8 +77,9 @@ def benchmark_latency(
         One row per depth, ascending. `milliseconds`: median time of a call;
             `milliseconds_per_text`: the same divided by the
         number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of
-        the cut; `theory`: N / num_layers, NaN for a token table; `speedup`: `milliseconds` of the
-        full model divided by those of this depth.
+        the cut; `megabytes`: millions of bytes that they take in a checkpoint, at the precision
+        that the model has now; `theory`: N / num_layers, NaN for a token table; `speedup`:
+        `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string or a table, a text is not a string, or a number is not an
@@ -97,6 +98,8 @@ def benchmark_latency(
         ([2, 4, 6], [3.0, 1.5, 1.0])
         >>> list(times["parameters"])
         [15615360, 19164288, 22713216]
+        >>> [round(number, 1) for number in times["megabytes"]]
+        [62.5, 76.7, 90.9]
     """
     batch_size, rounds = positive_int(batch_size, "batch_size"), positive_int(rounds, "rounds")
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts)
@@ -118,6 +121,7 @@ def benchmark_latency(
             "high": high,
             # `parameters` yields shared parameters once
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
+            "megabytes": [megabytes(cut) for cut in cuts],
             "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }

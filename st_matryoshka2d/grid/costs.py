@@ -40,7 +40,7 @@ def costs(
     cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
     # A missing task makes the mean NaN: a size must not look better for skipping a task.
     scores = means(selected(frame, task, metric, free=cells), cells).mean(axis=1, skipna=False)
-    kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64"}
+    kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64", "megabytes": float}
     times = pd.DataFrame(latency, columns=[*kinds]).astype(kinds).set_index("num_layers")
     table = scores.rename("score").reset_index().join(times, on="num_layers")
     documents = [document_size(row) for row in table.itertuples()]
@@ -49,7 +49,8 @@ def costs(
     full = full_row(table)
     table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
     # In this order because a narrow terminal hides the middle columns.
-    names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
+    names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text"]
+    names += ["parameters", "megabytes", "bytes"]
     if queries_per_document is not None:
         names += ["documents", "milliseconds_in_all"]
         column = PER_DOCUMENT if latency is not None and PER_DOCUMENT in latency else "milliseconds_per_text"

@@ -149,6 +149,7 @@ class GridResult(Scores):
         *,
         max_ms: float | None = None,
         max_bytes: float | None = None,
+        max_megabytes: float | None = None,
         task: str | None = None,
         metric: str | None = None,
         reference: GridResult | None = None,
@@ -177,6 +178,9 @@ class GridResult(Scores):
             max_ms: Milliseconds per text, as in `milliseconds_per_text`; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, dim in int8, dim / 8 in
                 binary.
+            max_megabytes: Millions of bytes of a checkpoint, as in the `megabytes` of
+                `benchmark_latency`; needs `with_latency`. A smaller `vocabulary=` of `truncate`
+                lowers those of all sizes.
             task: Name of one task; None for the mean over tasks.
             metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
             reference: Grid to which scores are relative, such as that of the model before training;
@@ -184,7 +188,7 @@ class GridResult(Scores):
             queries_per_document: Expected queries over the life of the index, divided by its
                 documents; needs `with_latency`. None: queries and documents have the same size.
             cost: What counts first, one of the costs of `pareto`: `"bytes"` for the smallest
-                vector, `"parameters"` for the smallest checkpoint. None for the time.
+                vector, `"megabytes"` for the smallest checkpoint. None for the time.
 
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
@@ -195,7 +199,8 @@ class GridResult(Scores):
         Warns:
             DataWarning: The grid has no scores of single examples, so that scores alone decide.
         """
-        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric, cost)
+        limits = min_score, max_ms, max_bytes, max_megabytes
+        return recommend.recommend(self, *limits, task, reference, queries_per_document, metric, cost)
 
     def pareto(
         self, cost: str | Sequence[str] | None = None, task: str | None = None, metric: str | None = None

@@ -29,7 +29,9 @@ class Limit:
         """Write a value with its unit."""
         if self.column == "relative":
             return f"{value * 100:.4g} %"
-        return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
+        units = {"milliseconds_per_text": ".4g ms", "megabytes": ".4g MB"}
+        form, _, unit = units.get(self.column, ".10g bytes").partition(" ")
+        return f"{value:{form}} {unit}"
 
     @property
     def wanted(self) -> str:
@@ -60,7 +62,12 @@ def _surely(low: float) -> str:
 
 
 def limits_of(
-    grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None, measure: str
+    grid: Scores,
+    min_score: float | None,
+    max_ms: float | None,
+    max_bytes: float | None,
+    measure: str,
+    max_megabytes: float | None = None,
 ) -> list[Limit]:
     """Check the limits that a user gave; `measure` names what the grid has of each size."""
     limits = []
@@ -74,8 +81,13 @@ def limits_of(
         limits.append(Limit("time", "milliseconds_per_text", positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
     if max_bytes is not None:
         limits.append(Limit("vector", "bytes", positive(max_bytes, "max_bytes", "512, bytes of a vector")))
+    if max_megabytes is not None:
+        if grid.latency is None or "megabytes" not in grid.latency:
+            raise UsageError(f"max_megabytes needs the bytes of checkpoints, which this grid lacks: {HOW_TO_TIME}.")
+        most = positive(max_megabytes, "max_megabytes", "60, millions of bytes of a checkpoint")
+        limits.append(Limit("checkpoint", "megabytes", most))
     if not limits:
-        raise UsageError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
+        raise UsageError("There is no limit to choose by. Pass min_score, max_ms, max_bytes or max_megabytes.")
     return limits
 
 

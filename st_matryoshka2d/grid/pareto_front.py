@@ -18,7 +18,8 @@ from st_matryoshka2d.grid.grid_data import Scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
+_COSTS = ["milliseconds_per_text", "num_layers", "parameters", "megabytes", "bytes", "dim"]
+_TIMED = {"milliseconds_per_text", "parameters", "megabytes"}  # which come with times
 
 
 class _Front(pd.DataFrame):
@@ -30,6 +31,7 @@ class _Front(pd.DataFrame):
             "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
             "milliseconds_per_text": ("ms per text", "{:.3g}".format),
             "parameters": ("parameters", "{:,d}".format),
+            "megabytes": ("MB", "{:.3g}".format),
             "bytes": ("bytes", "{:d}".format),
         }
         # pandas sets columns one space apart.
@@ -92,6 +94,6 @@ def checked_costs(grid: Scores, cost: str | Sequence[str]) -> list[str]:
     if not chosen or (unknown := [name for name in chosen if name not in _COSTS]):
         raise UsageError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
     for name in chosen:
-        if name in ("milliseconds_per_text", "parameters") and (grid.latency is None or name not in grid.latency):
+        if name in _TIMED and (grid.latency is None or name not in grid.latency):
             raise UsageError(f"The grid has no {name}; add the times of the model: {HOW_TO_TIME}.")
     return chosen

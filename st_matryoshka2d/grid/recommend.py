@@ -99,6 +99,8 @@ class Recommendation:
         if "milliseconds_in_all" in self.frame:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
+        if math.isfinite(chosen["megabytes"]):
+            cost += f", {self._instead('megabytes', '.3g', 'MB')}"
         share = share_text(chosen, self.examples)
         notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(self.layers, self.size)]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
@@ -116,6 +118,7 @@ def recommend(
     min_score: float | None,
     max_ms: float | None,
     max_bytes: float | None,
+    max_megabytes: float | None,
     task: str | None,
     reference: object,
     queries_per_document: float | None,
@@ -124,7 +127,7 @@ def recommend(
 ) -> Recommendation:
     """Implement `GridResult.recommend`."""
     measure = measure_of(grid.frame, task, metric)
-    limits = limits_of(grid, min_score, max_ms, max_bytes, measure)
+    limits = limits_of(grid, min_score, max_ms, max_bytes, measure, max_megabytes)
     if queries_per_document is not None:
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")

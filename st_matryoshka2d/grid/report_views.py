@@ -112,4 +112,6 @@ def _words(row: pd.Series[Any], sizes: Candidates) -> dict[str, str]:
     words[f"share of {sizes.share_of}"] = share_text(row, sizes.examples)
     if pd.notna(row["milliseconds_per_text"]):
         words["milliseconds per text"] = f"{row['milliseconds_per_text']:.3g}"
+    if pd.notna(row["megabytes"]):
+        words["megabytes of a checkpoint"] = f"{row['megabytes']:.1f}"
     return {**words, "bytes per vector": f"{row['bytes']:,}"}

@@ -30,6 +30,7 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.model.untrained import warn_if_untrained
+from st_matryoshka2d.model.watch import watch
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs
@@ -105,6 +106,7 @@ def load(
         plan = planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
         model, declared, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(declared, full_size(model), full)
+    watch(model)
     return model
 
 

@@ -97,10 +97,11 @@ def own_tokenizer(processor: Any) -> Any:
     # it has 250,000 tokens.
     tokenizer = getattr(processor, "tokenizer", processor)
     fast = getattr(tokenizer, "backend_tokenizer", None)
-    return copy.deepcopy(processor, {id(fast): _copied(fast)} if isinstance(fast, Tokenizer) else {})
+    return copy.deepcopy(processor, {id(fast): copied_tokenizer(fast)} if isinstance(fast, Tokenizer) else {})
 
 
-def _copied(tokenizer: Tokenizer) -> Tokenizer:
+def copied_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """Copy a tokenizer of the `tokenizers` library; only its model is shared."""
     copied = Tokenizer(tokenizer.model)
     for part in _PARTS:
         setattr(copied, part, _own(getattr(tokenizer, part)))

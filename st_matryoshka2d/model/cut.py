@@ -18,84 +18,14 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import name_apart
-from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
+from st_matryoshka2d.model.kept_layers import Layers, choose_layers, kept_layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
-from st_matryoshka2d.model.untrained import warn_if_untrained
-from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.sizes import Size, full_size, within
 
 Made = TypeVar("Made", bound=SentenceTransformer)
-
-
-def truncate(
-    model: SentenceTransformer,
-    size: Size | str | None = None,
-    *,
-    num_layers: int | None = None,
-    dim: int | None = None,
-    layers: str | Sequence[int] | None = None,
-) -> SentenceTransformer:
-    """Cut a model to a size.
-
-    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package.
-    The full model does not change, but both share their weights, so training one trains the other;
-    for an independent cut, use `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name,
-    such as `org/name-3L-64d`.
-
-    `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full
-    embeddings, not normalised again. `forward` returns all of them, so a plain loss trains all
-    dims. To train the first 64, use `MultiSizeLoss(cut, loss, ["3L-64d"])`.
-
-    Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
-            several of the same depth. Of an `asymmetric` model or a token table, only the dims can
-            be cut.
-        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers.
-        num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries`
-            gave a token table: the cut is that table, a `StaticEmbedding`, and has no prompts,
-            because its rows contain what they do.
-        dim: Dimensions to keep, 1..D; None for all.
-        layers: Which layers to keep: `"first"`, `"ends"`, half of them from the start and half from
-            the end, or a list, counted from 1, such as `[1, 5, 6]`. None for those that the model
-            was aligned or trained with, otherwise `"ends"`, which scores far better than `"first"`
-            if nothing was, and runs as fast. A model that another package trained for its first
-            layers does not say so: pass `"first"`.
-
-    Raises:
-        TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: No size is given, or both a size and numbers; a number is out of range, the text
-            is not a size, the model has no token table for 0 layers, the architecture cannot be cut
-            exactly, or `layers` are not as many as `num_layers`, or others than an aligned model
-            has readouts for.
-
-    Warns:
-        DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says
-            that it was aligned or trained for fewer layers, or for less than a fifth of its dims.
-
-    Example:
-        >>> small = truncate(model, "3L-64d")  # or Size(3, 64), or num_layers=3, dim=64
-        >>> small.encode(["a text", "another"]).shape
-        (2, 64)
-        >>> small.save_pretrained("small")
-
-        It has the first layer and the last two, as nothing was aligned or trained:
-
-        >>> small.config.matryoshka_cut["layers"]
-        [1, 5, 6]
-    """
-    depth, width = resolve_size(size, num_layers, dim)
-    if layers is not None:
-        depth = depth_of_choice(layers, depth)
-    if depth is None and width is None:
-        raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
-    cut, declared = cut_of(model, depth, width, layers)
-    if (size_of_cut := full_size(cut)) != (full := full_size(model)):
-        name_apart(cut, model, size_of_cut)
-    warn_if_untrained(declared, size_of_cut, full)
-    return cut
 
 
 def cut_of(

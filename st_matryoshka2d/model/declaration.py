@@ -31,6 +31,7 @@ _KEYS = {
     "agreement": "matryoshka_agreement",
     "into": "matryoshka_into",
     "origin": "matryoshka_cut",
+    "vocabulary": "matryoshka_vocabulary",
 }
 
 
@@ -50,6 +51,8 @@ class Declaration:
     agreement: Mapping[Size, float] = field(default_factory=dict)  # with the whole model, or `into`
     into: str | None = None  # the model into whose space this one was mapped
     origin: Mapping[str, Any] | None = None  # of a cut: its size, and what it was cut from
+    # of a smaller vocabulary: its rows, the texts that it was made of, and what it costs
+    vocabulary: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, config: Any) -> Declaration:
@@ -61,7 +64,8 @@ class Declaration:
         sizes = _sizes_in(told.get("sizes"))
         if readouts == [] and str(loss).endswith(ALIGN):
             sizes = [size for size in sizes if size.num_layers == written_depth(entries)]
-        return cls(**{**told, "sizes": sizes, "agreement": _agreement_in(told.get("agreement"))})
+        read = {"sizes": sizes, "agreement": _agreement_in(told.get("agreement"))}
+        return cls(**{**told, **read, "vocabulary": _vocabulary_in(told.get("vocabulary"))})
 
     def write(self, config: Any) -> None:
         """Write all into a model's config."""
@@ -108,6 +112,11 @@ class Declaration:
         of_table = {size: value for size, value in agreement.items() if not size.num_layers}
         readouts = sorted({0, *(self.readouts or ())})
         return replace(self, readouts=readouts, agreement={**agreement, **self.agreement, **of_table})
+
+    def with_vocabulary(self, vocabulary: Mapping[str, Any]) -> Declaration:
+        """Tell of a smaller vocabulary; of one that was smaller before, also what was cut first."""
+        before = {name: self.vocabulary[name] for name in ("of", "model")} if self.vocabulary else {}
+        return replace(self, vocabulary={**vocabulary, **before})
 
     def cut(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> Declaration:
         """Reduce to a cut of a model called `name`, which keeps some of its layers, counted from 0."""
@@ -186,6 +195,17 @@ def _agreement_in(entry: Any) -> dict[Size, float]:
     except (AttributeError, OverflowError, TypeError, ValueError):
         return {}  # an entry of another program
     return dict(measured) if all(-1 <= value <= 1 for _, value in measured) else {}
+
+
+def _vocabulary_in(entry: Any) -> dict[str, Any] | None:
+    try:
+        kept = {"rows": int(entry["rows"]), "of": int(entry["of"]), "model": str(entry["model"])}
+        start, stop = map(int, entry["spare"])
+        measured = {name: {str(key): float(value) for key, value in entry[name].items()} for name in ("exact", "cosine")}
+        texts = {str(key): int(value) for key, value in entry["texts"].items()}
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return None  # an entry of another program
+    return {**kept, "spare": [start, stop], "texts": texts, **measured}
 
 
 def _written_sizes(sizes: Iterable[Size]) -> list[str] | dict[str, list[int] | list[str]]:

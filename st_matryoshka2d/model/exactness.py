@@ -80,13 +80,13 @@ def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> Non
         _require_close(finished, cut, f"the state after block {depth} and the model cut there")
         if adapter_layers(model):
             continue  # its config does not tell of adapters; they are merged before a cut is saved
-        rebuilt = _rebuild(view)
+        rebuilt = rebuilt_from(view)
         _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
         _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
 
 
-def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
-    """Rebuild a view as loading a saved cut does: from its config alone, then with its tensors."""
+def rebuilt_from(view: PreTrainedModel) -> PreTrainedModel:
+    """Rebuild a model as loading a saved cut does: from its config alone, then with its tensors."""
     rebuilt = skeleton(type(view), view.config)
     for name, _ in list(rebuilt.named_children()):
         if getattr(view, name, None) is None:

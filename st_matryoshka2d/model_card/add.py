@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
-from st_matryoshka2d.model_card.sizes_section import sizes_section
+from st_matryoshka2d.model_card.sizes_section import declarations, sizes_section
+from st_matryoshka2d.model_card.vocabulary_section import vocabulary_section
 
 if TYPE_CHECKING:
     from st_matryoshka2d.grid.grid_result import GridResult
@@ -18,7 +19,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     """Add to the card of a saved model which sizes it has, what they keep, and perhaps their scores.
 
     `README.md` gets a section "Layers and dimensions", or "Queries and documents" for an
-    `asymmetric` model, and with a grid a section "Sizes" with a table, and a heat map `grid.png`.
+    `asymmetric` model, with a grid a section "Sizes" with a table, and a heat map `grid.png`, and
+    with a smaller vocabulary a section "Vocabulary" with what it was made of, and what it costs.
     A second call replaces them. Saving a model writes a new card, so call this after saving, then
     upload the folder. To show the model's name on the Hub, set it before saving:
     `model.model_card_data.set_model_id("you/name")`.
@@ -45,7 +47,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     """
     readme, name = card_of(folder)
     sizes = sides_section(readme.parent, name) or sizes_section(readme.parent, name)
-    if not sizes and grid is None:
+    vocabulary = next((each.vocabulary for each in declarations(readme.parent) if each.vocabulary), None)
+    if not sizes and grid is None and vocabulary is None:
         raise UsageError(
             f"There is nothing to add: the model in {folder} is a plain one or a token table, and "
             "no config says what it can be cut to or was cut from. Pass a grid of its scores."
@@ -60,3 +63,5 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         write_section(readme, "sizes", scores)
     if sizes:
         write_section(readme, "trained sizes", sizes)
+    if vocabulary:
+        write_section(readme, "vocabulary", vocabulary_section(vocabulary))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,18 @@ vectors = table.encode_query(["..."])  # they search the documents that the whol
 
 def sizes_section(folder: Path, name: str) -> str:
     """Return the section of a saved model; empty if the model declares nothing."""
-    start = folder / Checkpoint(str(folder)).transformer
-    # In the folder of the first module, or below it for a Router.
-    for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        declaration = Declaration.of(config)
+    for declaration in declarations(folder):
         if declaration.sizes or declaration.origin or declaration.agreement:
             return _section(declaration, name)
     return ""
+
+
+def declarations(folder: Path) -> Iterator[Declaration]:
+    """Yield what the configs of a saved model declare."""
+    start = folder / Checkpoint(str(folder)).transformer
+    # In the folder of the first module, or below it for a Router.
+    for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
+        yield Declaration.of(json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {})
 
 
 def _section(declaration: Declaration, name: str) -> str:

@@ -11,10 +11,10 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
+from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.queries.refine import refined
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.token_counts import TokenCounts
-from st_matryoshka2d.queries.vocabulary import shrunk
 from st_matryoshka2d.sizes import Size, mrl_dims, prefix
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def fit_table(
     rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
     tokenizer, former = counted.tokenizer, list(range(len(rows)))
     if not (len(rows) <= _WHOLE if whole_vocabulary is None else whole_vocabulary):
-        tokenizer, former = shrunk(tokenizer, occur.tolist())
+        kept = Vocabulary(tokenizer).shrunk(occur.tolist())
+        tokenizer, former = kept.tokenizer, kept.former
     return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 
 

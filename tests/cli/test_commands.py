@@ -36,6 +36,10 @@ MODELS: list[tuple[str, Make]] = [
     ("truncate {tiny} --size 2L-8d", lambda model: truncate(model, "2L-8d")),
     ("truncate {tiny} --size 2L-8d --layers 1,4", lambda whole: truncate(whole, "2L-8d", layers=[1, 4])),
     (
+        "truncate {tiny} --size 2L-8d --vocabulary {files}/two.txt --max-tokens 12",
+        lambda whole: truncate(whole, "2L-8d", vocabulary=["a cat sat", "a dog ran"], max_tokens=12),
+    ),
+    (
         "align {tiny} --texts {files}/lines.txt --size 2L-8d --layers first --rotation keep",
         lambda model: align(model, TEXTS, ["2L-8d"], layers="first", rotation="keep"),
     ),
@@ -143,6 +147,7 @@ CHOICES: list[tuple[str, float | None, dict[str, Any]]] = [
     ("--min-score 0.5 --max-ms 3 --task A", 0.5, {"max_ms": 3, "task": "A"}),
     ("--best --max-bytes 100 --metric pearson", None, {"max_bytes": 100, "metric": "pearson"}),
     ("--min-score 0.5 --cost bytes", 0.5, {"cost": "bytes"}),
+    ("--best --max-megabytes 0.005", None, {"max_megabytes": 0.005}),
     ("--min-score 0.5 --reference {files}/second.json", 0.5, {"reference": random_grid(1)}),
 ]
 
@@ -167,7 +172,7 @@ def test_info(shell: Shell, tiny_folder: Path) -> None:
     model = SentenceTransformer(str(tiny_folder), device="cpu")
     for line, size in zip(lines[-4:], ["1L-4d", "2L-8d", "3L-16d", "4L-32d"], strict=True):
         count = sum(weight.numel() for weight in truncate(model, size).parameters())
-        assert line.split() == [size, f"{count:,}"]
+        assert line.split() == [size, f"{count:,}", f"{4 * count / 1e6:.1f}"]
 
 
 def test_report(shell: Shell, tmp_path: Path) -> None:

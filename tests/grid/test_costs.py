@@ -52,6 +52,7 @@ def test_costs_match_loop(task: str | None) -> None:
         assert row.bytes == -(-row.dim * BITS[row.precision] // 8)
         assert row.milliseconds_per_text == times.set_index("num_layers")["milliseconds_per_text"][row.num_layers]
         assert row.parameters == 1000 + 100 * row.num_layers
+        assert row.megabytes == 4e-6 * row.parameters
     assert sorted(zip(table["num_layers"], table["dim"], table["bytes"], strict=True)) == list(
         zip(table["num_layers"], table["dim"], table["bytes"], strict=True)
     )
@@ -60,7 +61,7 @@ def test_costs_match_loop(task: str | None) -> None:
 def test_unknown_costs_are_empty() -> None:
     grid = random_grid(0)
     table = costs(grid.frame, grid.latency)
-    assert table[["milliseconds_per_text", "parameters"]].isna().all(axis=None)
+    assert table[["milliseconds_per_text", "parameters", "megabytes"]].isna().all(axis=None)
     assert table["relative"].notna().all()
     own = costs(grid.frame, random_times(0).drop(columns="parameters"))
     assert own["parameters"].isna().all()
@@ -148,10 +149,10 @@ def test_uses_layers_without_latency() -> None:
 def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
     front = curve().pareto("milliseconds_per_text")
     assert [line.split() for line in str(front).splitlines()] == [
-        ["size", "score", "of", "4L-64d", "ms", "per", "text", "parameters", "bytes"],
-        ["1L-64d", "60.00", "75.0", "%", "0.5", "1,100", "256"],
-        ["2L-64d", "70.00", "87.5", "%", "0.9", "1,200", "256"],
-        ["4L-64d", "80.00", "100.0", "%", "1.75", "1,400", "256"],
+        ["size", "score", "of", "4L-64d", "ms", "per", "text", "parameters", "MB", "bytes"],
+        ["1L-64d", "60.00", "75.0", "%", "0.5", "1,100", "0.0044", "256"],
+        ["2L-64d", "70.00", "87.5", "%", "0.9", "1,200", "0.0048", "256"],
+        ["4L-64d", "80.00", "100.0", "%", "1.75", "1,400", "0.0056", "256"],
     ]
     assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
     untimed = GridResult(curve().to_frame()).pareto("bytes")

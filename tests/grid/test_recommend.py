@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d import GridResult, Size, UsageError
 from st_matryoshka2d.grid.costs import costs, document_size
 from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 from tests.support.quick import quick
@@ -61,7 +61,7 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
     assert found_none > 0
 
 
-@pytest.mark.parametrize("cost", ["bytes", "parameters"])
+@pytest.mark.parametrize("cost", ["bytes", "megabytes"])
 def test_another_cost_counts_first(cost: str) -> None:
     choice = timed(3, decimals=2, precisions=tuple(BITS)).recommend(0.5, cost=cost)
     good = [row for row in choice.to_frame().to_dict("records") if not row["refused"]]
@@ -73,8 +73,24 @@ def test_another_cost_counts_first(cost: str) -> None:
 def test_an_unknown_cost_is_refused() -> None:
     with pytest.raises(ValueError, match=r"A cost is one of .*, got 'size'"):
         random_grid(0).recommend(0.5, cost="size")
-    with pytest.raises(ValueError, match="has no parameters; add the times"):
-        random_grid(0).recommend(0.5, cost="parameters")
+    with pytest.raises(ValueError, match="has no megabytes; add the times"):
+        random_grid(0).recommend(0.5, cost="megabytes")
+
+
+def test_the_bytes_of_a_checkpoint_are_a_limit() -> None:
+    grid = timed(0)  # of 1, 2 and 4 layers, with 0.0044, 0.0048 and 0.0056 MB
+    choice = grid.recommend(None, max_megabytes=0.005)
+    frame = choice.to_frame()
+    assert frame["megabytes"].tolist() == [4e-6 * (1000 + 100 * depth) for depth in frame["num_layers"]]
+    assert choice.size.num_layers < 4
+    assert str(choice).endswith(f"{frame['megabytes'][0]:.3g} MB instead of 0.0056")
+    refused = frame[frame["num_layers"] == 4]["refused"]
+    assert set(refused) == {"checkpoint 0.0056 MB, at most 0.005 MB wanted"}
+    with pytest.raises(UsageError, match=r"checkpoint at most 0.001 MB. The best of any size: checkpoint 0.0044 MB \(1L"):
+        grid.recommend(None, max_megabytes=0.001)
+    with pytest.raises(UsageError, match="max_megabytes must be a number above 0 such as 60"):
+        grid.recommend(None, max_megabytes=0)
+    assert grid.pareto("megabytes")["megabytes"].is_monotonic_increasing
 
 
 def test_a_choice_says_which_layers_were_scored() -> None:
@@ -86,10 +102,10 @@ def test_a_choice_says_which_layers_were_scored() -> None:
 def test_recommendation_as_text() -> None:
     assert str(curve().recommend(0.8)) == (
         "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms per text instead of 1.75, "
-        "64 bytes per vector instead of 256"
+        "64 bytes per vector instead of 256, 0.0048 MB instead of 0.0056"
     )
     assert repr(curve().recommend(1.0)) == (
-        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms per text, 256 bytes per vector"
+        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms per text, 256 bytes per vector, 0.0056 MB"
     )
     untimed = GridResult(curve().to_frame())
     assert str(untimed.recommend(0.85)) == (
@@ -115,7 +131,7 @@ def test_share_of_another_models_full_size() -> None:
     assert str(after.recommend(0.97).size) == "4L-64d"
     assert str(after.recommend(0.97, reference=before)) == (
         "2L-64d: 97.2 % of the reference's score at 4L-64d (the largest of the grid), 0.9 ms per text instead of 1.75, "
-        "256 bytes per vector"
+        "256 bytes per vector, 0.0048 MB instead of 0.0056"
     )
     shares = after.recommend(0.97, reference=before).to_frame().set_index(["num_layers", "dim", "precision"])["relative"]
     assert shares[4, 64, "float32"] == pytest.approx(1 / 0.9)

@@ -28,6 +28,20 @@ def grid() -> GridResult:
     return GridResult(pd.DataFrame([{**row, "num_layers": 2, "dim": 8}]))
 
 
+@pytest.mark.filterwarnings("ignore:Of texts that were left out")
+def test_a_smaller_vocabulary_is_told(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    small = truncate(tiny, vocabulary={"de": ["a cat sat", "the dog"] * 10, "en": ["on the mat"]})
+    small.save_pretrained(str(tmp_path))
+    add_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.count("## Vocabulary") == 1
+    rows, whole = small.config.vocab_size, tiny.config.vocab_size
+    assert f"This model has {rows} of the {whole} tokens" in card
+    assert "| de | 20 | 100.0% |  |" in card
+    assert "| en | 1 |  |  |" in card, "nothing was left out of it"
+
+
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_name_is_the_id_that_card_loads(grid: GridResult, tmp_path: Path, quote: str) -> None:
     readme = tmp_path / "README.md"

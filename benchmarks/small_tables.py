@@ -68,20 +68,19 @@ def main() -> None:
     ]
     texts = [text for each in sets for text in each.documents]
     occur = {token for text in table.tokenizer.encode_batch_fast(texts, add_special_tokens=False) for token in text.ids}
-    kept = Vocabulary(table.tokenizer).shrunk(occur)
-    few, former = kept.tokenizer, kept.former
+    few = Vocabulary(table.tokenizer).shrunk(occur)
     full = np.array(table.rows, np.float32)
     rows = [["table", "tokens", "MB", *(TASKS[each.name] for each in sets), "kept, %"]]
 
     def row(title: str, tokenizer: Tokenizer | None, size: int, found: Sequence[float], tokens: str) -> None:
         written = 0 if tokenizer is None else len(tokenizer.to_str(pretty=True).encode())
-        kept = 100 * float(np.mean(np.divide(found, whole)))
-        figures = [f"{score:.1f}" for score in [*found, kept]]
+        share = 100 * float(np.mean(np.divide(found, whole)))
+        figures = [f"{score:.1f}" for score in [*found, share]]
         rows.append([title, tokens, f"{(size + written) / 1e6:.1f}" if size else "", *figures])
         print(" | ".join(rows[-1]), flush=True)
 
     row("none: all layers", None, 0, whole, "")
-    for tokenizer, kept in ((table.tokenizer, np.arange(len(full))), (few, np.array(former))):
+    for tokenizer, kept in ((table.tokenizer, np.arange(len(full))), (few.tokenizer, np.array(few.former))):
         for dim in (full.shape[1], *DIMS):
             part = np.ascontiguousarray(full[kept, :dim])
             for kind, (rounded, size) in {

@@ -156,23 +156,25 @@ def _of_half(model: str) -> dict[tuple[str, str, str], float]:
     """Return the shares by set, verb and part, with half of the documents in the fit and the most questions."""
     table = _fits(model).query("share == 0.5")
     most = table[table["questions"] == table.groupby(["set", "verb"])["questions"].transform("max")]
-    return most.set_index(["set", "verb", "part"])["kept"].to_dict()
+    return dict(zip(zip(most["set"], most["verb"], most["part"], strict=True), most["kept"], strict=True))
 
 
 def _rivals(model: str) -> dict[tuple[str, str], float]:
     file = RESULTS / "rivals" / f"{model}.csv"
-    return pd.read_csv(file).set_index(["set", "way"])["kept"].to_dict() if file.exists() else {}
+    table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["set", "way", "kept"])
+    return dict(zip(zip(table["set"], table["way"], strict=True), table["kept"], strict=True))
 
 
 def _splits(model: str) -> dict[tuple[int, str, str], float]:
     """Return the shares by depth, choice of layers and set."""
     if (shares := _free(model)).empty:
         return {}
+    found = {name: shares[name].dropna().to_dict() for name in SETS.values()}
     return {
-        (depth, choice, name): float(shares.loc[layers, name])
+        (depth, choice, name): of[layers]
         for depth, choice, layers in _named(model)
-        for name in SETS.values()
-        if pd.notna(shares.loc[layers, name])
+        for name, of in found.items()
+        if layers in of
     }
 
 

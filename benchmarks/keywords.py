@@ -1,4 +1,4 @@
-"""Other queries without a network beside the token table: BM25 with stemming, both together, and model2vec.
+"""Other queries without a neural network beside the token table: BM25 with stemming, both together, and model2vec.
 
     pip install ".[peers]"
     python benchmarks/keywords.py --data DATA

@@ -56,7 +56,7 @@ dist: $(READY)  ## Build the wheel and the source archive, check them, and run t
 	cd .venv-dist && bin/python ../examples/quickstart.py
 
 clean:  ## Delete what the other targets leave behind, except .venv
-	rm -rf quickstart runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf quickstart collection runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
 # torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one. pip knows groups

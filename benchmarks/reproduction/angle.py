@@ -10,7 +10,7 @@ __all__ = ["AnglEObjective"]
 
 
 class AnglEObjective(nn.Module):
-    """Cosine, in-batch and angle terms on pairs with labels 0 and 1, as in `docs/training.md`."""
+    """Cosine, in-batch and angle terms on pairs with labels 0 and 1, as in `docs/training_measured.md`."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ IMAGES = Path(__file__).resolve().parents[1] / "images"
 KEPT, GONE, TEACHER, INK = "#0072B2", "#E4E7EA", "#E69F00", "#333333"
 FULL = Size(6, 384)  # all-MiniLM-L6-v2
 TASKS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
+ENDS = (1, 5, 6)  # the layers that a cut to three keeps
 RESULTS = IMAGES.parents[1] / "benchmarks" / "results" / "reproduce"
 
 
@@ -62,7 +64,7 @@ def draw_cut() -> Figure:
         first = f"all {FULL.dim}" if size == FULL else f"the first {size.dim} of {FULL.dim}"
         _block(axes, 0, "words to vectors", KEPT)
         for layer in range(1, FULL.num_layers + 1):
-            kept = layer <= size.num_layers
+            kept = size == FULL or layer in ENDS
             _block(axes, layer, f"layer {layer}" if kept else "", KEPT if kept else GONE)
         _block(axes, FULL.num_layers + 1, "final norm (where there is one), pooling, ...", KEPT)
         for number in range(12):  # each square stands for 32 coordinates
@@ -70,7 +72,46 @@ def draw_cut() -> Figure:
             axes.add_patch(Rectangle((number, 8.7), 0.9, 0.7, facecolor=KEPT if kept else GONE))
         axes.text(6, 9.75, f"embedding: {first} coordinates", ha="center", color=INK, fontsize=9)
         axes.text(6, -0.6, "text", ha="center", color=INK, fontsize=9)
-    panels[1].text(6, 5.5, "not run, not saved", ha="center", va="center", color=INK, fontsize=9)
+    panels[1].text(6, 3.5, "not run, not saved", ha="center", va="center", color=INK, fontsize=9)
+    return figure
+
+
+def draw_queries() -> Figure:
+    """Draw documents that the whole model embeds once, and a query that a table or a few layers embed, in one space."""
+    figure = Figure(figsize=(8.4, 3.9), layout="constrained")
+    axes = figure.add_subplot(xlim=(0, 42), ylim=(-1.4, 10.2))
+    axes.axis("off")
+    sides = [
+        (0, "documents, once", [f"layer {layer}" for layer in range(1, 7)], KEPT),
+        (28.5, "each query", ["token table"], TEACHER),
+        (36, "or by few layers", ["layer 1", "", "", "", "layer 5", "layer 6"], TEACHER),
+    ]
+    for left, text, blocks, colour in sides:
+        for row, block in enumerate(blocks):
+            look: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.2", "edgecolor": "none"}
+            place = (left, row * 1.2 + 0.4)
+            axes.add_patch(FancyBboxPatch(place, 6, 1, facecolor=colour if block else GONE, **look))
+            axes.text(
+                left + 3,
+                row * 1.2 + 0.9,
+                block,
+                ha="center",
+                va="center",
+                color="white" if colour == KEPT else "black",
+                fontsize=9,
+            )
+        axes.text(left + 3, -0.7, text, ha="center", color=INK, fontsize=10)
+        top = len(blocks) * 1.2 + 0.3
+        end = (9.5, 8.3) if left == 0 else (25.5, top + 0.7)
+        arrow = {"arrowstyle": "->", "color": INK, "connectionstyle": f"arc3,rad={-0.2 if left == 0 else 0.2}"}
+        axes.annotate("", end, (left + 3, top), arrowprops=arrow)
+    axes.add_patch(Rectangle((10, 0.4), 15, 9.2, facecolor="none", edgecolor="#999999"))
+    axes.text(17.5, -0.7, "one space, one index", ha="center", color=INK, fontsize=10)
+    drawn = random.Random(5)
+    for _ in range(26):
+        axes.scatter([drawn.uniform(10.8, 24.2)], [drawn.uniform(1, 9)], color=KEPT, s=26, alpha=0.7)
+    axes.scatter([18.1], [5.3], color=TEACHER, s=90, marker="*", zorder=3)
+    axes.scatter([18.1], [5.3], s=900, facecolor="none", edgecolor=TEACHER)
     return figure
 
 
@@ -189,6 +230,7 @@ if __name__ == "__main__":
     for name, figure in (
         ("kept", draw_kept()),
         ("cut", draw_cut()),
+        ("queries", draw_queries()),
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),
         ("alignment", draw_alignment()),

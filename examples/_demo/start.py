@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
@@ -11,9 +13,41 @@ if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["hub_in_reach", "start"]
+__all__ = ["Steps", "hub_in_reach", "start"]
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+class Steps:
+    """Says what the quick start will do and how long it takes, and at each call which step begins.
+
+    Args:
+        out: Folder of the results.
+        steps: Training steps.
+    """
+
+    def __init__(self, out: Path, steps: int) -> None:
+        self._steps = [
+            ("Load the model, and score all sizes as they are", "half a minute"),
+            ("Align: fit a matrix to each depth, on raw text", "half a minute"),
+            (f"Train {steps} steps, in which the model as it was teaches all sizes", f"{2 * steps} seconds"),
+            ("Align again", "half a minute"),
+            ("Score all sizes again, cut one, save and time it", "half a minute"),
+        ]
+        self._number, self._began = 0, time.perf_counter()
+        print(f"This cuts all-MiniLM-L6-v2, makes its small sizes better, and saves one in {out}/. On two free cores:")
+        for number, (name, takes) in enumerate(self._steps, start=1):
+            print(f"  {number}. {name}: {takes}")
+
+    @property
+    def minutes(self) -> float:
+        """Time so far."""
+        return (time.perf_counter() - self._began) / 60
+
+    def __call__(self) -> None:
+        """Say that the next step begins, and when."""
+        self._number += 1
+        print(f"\n{self._number}. {self._steps[self._number - 1][0]} ({self.minutes:.1f} minutes so far)", flush=True)
 
 
 def hub_in_reach(wanted: bool = True) -> bool:

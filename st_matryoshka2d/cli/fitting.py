@@ -107,7 +107,7 @@ def fit_queries(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Give a model a token table, for queries without a network.
+    """Give a model a token table, for queries without a neural network.
 
     For example:
 

@@ -246,7 +246,7 @@ class GridResult(Scores):
         max_bytes: float | None = None,
         reference: GridResult | None = None,
     ) -> None:
-        """Write one page of HTML that shows the grid, opens without a network, and can be sent to others.
+        """Write one page of HTML that shows the grid, opens offline, and can be sent to others.
 
         It has a heat map of the mean over tasks, and scores against bytes, and against time if all
         grids have it, with the Pareto fronts. Sliders set the share of the score to keep and the

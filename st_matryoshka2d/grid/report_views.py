@@ -1,4 +1,4 @@
-"""Reports: the sizes of grids as one page that opens without a network."""
+"""Reports: the sizes of grids as one page that opens offline."""
 
 from __future__ import annotations
 

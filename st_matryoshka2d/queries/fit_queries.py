@@ -1,4 +1,4 @@
-"""Fit a token table: queries without a network, in the space of the whole model."""
+"""Fit a token table: queries without a neural network, in the space of the whole model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fit_queries(
     batch_size: int = 32,
     show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
-    r"""Give a model a depth 0: a token table, by which queries are embedded without a network.
+    r"""Give a model a depth 0: a token table, by which queries are embedded without a neural network.
 
     They search an index of the whole model. The table has one row for each token, and the embedding
     of a query is the mean of its rows. They are fitted in closed form first:
@@ -72,7 +72,7 @@ def fit_queries(
     `truncate(model, num_layers=0)` is the table as a plain `SentenceTransformer`, and a size such
     as `"0L-384d"` works in `load`, `encode_sizes`, `evaluate` and the like. A table serves short
     queries on the documents that it was fitted on; for other documents, fit again. Documents are
-    always embedded by the network. After training the model, fit again too.
+    always embedded by the whole model. After training the model, fit again too.
 
     Args:
         model: A `SentenceTransformer` that starts with a `Transformer` with a fast tokenizer;
@@ -114,7 +114,7 @@ def fit_queries(
         >>> texts = [f"{thing} {place}, part" for thing in things for place in places]
         >>> documents = [f"{text} {part}" for part in range(20) for text in texts]
         >>> fitted = fit_queries(model, documents)
-        >>> query = truncate(fitted, num_layers=0).encode_query("piano in town")  # no network
+        >>> query = truncate(fitted, num_layers=0).encode_query("piano in town")  # no layer runs
         >>> best = model.similarity(query, fitted.encode_document(documents)).argmax()
         >>> documents[best].split(",")[0]
         'the piano in town'

@@ -1,4 +1,4 @@
-"""Reports: grids as one page that opens without a network; the only folder that imports Jinja."""
+"""Reports: grids as one page that opens offline; the only folder that imports Jinja."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from runpy import run_path
@@ -108,16 +109,25 @@ def test_troubleshooting_quotes_messages_of_the_package() -> None:
         "Other users cannot read model.safetensors",
         "Dot products of a cut are too small",
         "A server refuses `dimensions`",
-        "Out of memory",
         "... does not appear to have a file named pytorch_model.bin or model.safetensors",
         "Small sizes get better and the full one gets worse",
-        "Each call takes half a minute, without a network",
-        "mteb says that a task is superseded",
+        "Each call takes half a minute, offline",
     }
     quoted = [heading for heading in re.findall(r"^### (.+)$", page, flags=re.MULTILINE) if heading not in own_words]
     assert len(quoted) > 10
     unknown = [heading for heading in quoted if any(part not in said for part in re.split(r" ?\.\.\. ?", heading))]
     assert not unknown
+
+
+def test_the_notebook_is_the_code_of_the_first_pages() -> None:
+    """tests/docs/test_pages.py runs these pages."""
+    tool = run_path(str(ROOT / "docs" / "tools" / "notebook.py"))
+    written = tool["NOTEBOOK"].read_text(encoding="utf-8")
+    assert tool["notebook"]() == written, "run python docs/tools/notebook.py"
+    code = ["".join(cell["source"]) for cell in json.loads(written)["cells"] if cell["cell_type"] == "code"]
+    pages = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("index.md", "cheap_queries.md"))
+    blocks = re.findall(r"^```python\n(.*?)^```", pages, flags=re.DOTALL | re.MULTILINE)
+    assert [cell.removeprefix("%%writefile search.py\n") for cell in code[1:]] == [block.strip() for block in blocks]
 
 
 TOOL = run_path(str(ROOT / "docs" / "tools" / "tables"))

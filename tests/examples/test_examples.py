@@ -151,6 +151,18 @@ def check_quickstart(_: str, printed: str, start: SentenceTransformer) -> None:
     assert float(re.findall(r"differ from the cut's by (\S+) at most", printed)[0]) < 1e-5
 
 
+def check_collection(_: str, printed: str, start: SentenceTransformer) -> None:
+    [name] = [path.name.removesuffix("-half") for path in Path("collection").glob("*-half")]
+    loaded(f"collection/{name}-every-size")
+    loaded(f"collection/{name}-half", 3)
+    for size in ("every-size", "half"):
+        assert f"hf upload you/{name}-{size} collection/{name}-{size}" in printed
+        assert f"you/{name}-{size}" in Path("collection", f"{name}-{size}", "README.md").read_text(encoding="utf-8")
+        [scores] = Path("collection/mteb/results", f"you__{name}-{size}").glob("*/Demo*.json")
+        assert {"scores", "mteb_version"} <= set(json.loads(scores.read_text(encoding="utf-8")))
+        assert (scores.parent / "model_meta.json").is_file()
+
+
 RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("train_nli.py --loss starbucks", check_nli, "task kl"),
     ("train_nli.py --loss 2dmse", check_nli, "task kl"),
@@ -167,6 +179,7 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("random_truncation.py", check_truncation, ""),
     ("decoder.py", check_decoder, ""),
     ("quickstart.py", check_quickstart, ""),
+    ("collection.py", check_collection, ""),
 ]
 
 

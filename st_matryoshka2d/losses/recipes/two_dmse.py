@@ -33,7 +33,7 @@ class TwoDMSELoss(MultiSizeLoss):
     Args:
         model: The model to train, of more than one layer.
         loss: The wrapped loss, built on the same model. The authors' objective is the sum of a
-            cosine term, an in-batch term and an angle term, which `docs/training.md` builds from
+            cosine term, an in-batch term and an angle term, which `docs/training_measured.md` builds from
             CoSENTLoss, MultipleNegativesRankingLoss and AnglELoss.
         dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
         weights: The five lambdas. Table 2 has `(1, 1, 1, 1, 0)`, no alignment, and `(0, 1, 1, 1,

@@ -1,4 +1,4 @@
-"""The sum of three losses that docs/training.md shows for 2DMSE, compared with the equations."""
+"""The sum of three losses that docs/training_measured.md shows for 2DMSE, compared with the equations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0])
 def shown(tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the block of the page, which also trains; return its names."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "training_measured.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (block,) = (block for block in blocks if "class AnglEObjective" in block)
     names: dict[str, Any] = {
@@ -37,7 +37,7 @@ def shown(tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyP
         "TwoDMSELoss": TwoDMSELoss,
     }
     before = tiny[0].model.embeddings.word_embeddings.weight.clone()
-    exec(compile(block, "training.md", "exec"), names)
+    exec(compile(block, "training_measured.md", "exec"), names)
     assert not torch.equal(tiny[0].model.embeddings.word_embeddings.weight, before)
     return names
 

@@ -94,7 +94,9 @@ def main() -> None:
     cells = [["model", *(f"{task}, {kind}" for task in TASKS.values() for kind in ("published", "here"))]]
     for one, of_model in table.groupby("model", sort=False):
         by_task = of_model.set_index("task")[["published", "here"]].reindex(list(TASKS.values()))
-        cells.append([str(one), *(f"{score:.2f}" for pair in by_task.to_numpy() for score in pair)])
+        cells.append(
+            [str(one), *("" if np.isnan(score) else f"{score:.2f}" for pair in by_task.to_numpy() for score in pair)]
+        )
     about = "nDCG@10 (%) of whole models, in float32, with their own prompts and `max_seq_length`."
     report = [
         "# The leaderboard's own numbers",

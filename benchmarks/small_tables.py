@@ -94,8 +94,8 @@ def main() -> None:
     ]
     texts = [text for each in sets for text in each.documents]
     occur = {token for text in table.tokenizer.encode_batch_fast(texts, add_special_tokens=False) for token in text.ids}
-    kept = Vocabulary(table.tokenizer).shrunk(occur)
-    few, former = kept.tokenizer, kept.former
+    smaller = Vocabulary(table.tokenizer).shrunk(occur)
+    few, former = smaller.tokenizer, smaller.former
     full = np.array(table.rows, np.float32)
     rows = [["table", "tokens", "MB", *options.sets, "mean", "kept, %"]]
 

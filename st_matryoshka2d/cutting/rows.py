@@ -86,7 +86,7 @@ def words_of(network: PreTrainedModel) -> nn.Embedding:
 
 def _table(table: StaticEmbedding, made: Shrunk) -> StaticEmbedding:
     rows = table.embedding.weight
-    kept = StaticEmbedding(made.tokenizer, embedding_weights=rows.detach()[_places(made.former, rows)])
+    kept = StaticEmbedding(made.tokenizer, embedding_weights=_rows(rows, made.former))
     kept.embedding.weight.requires_grad_(rows.requires_grad)
     return kept.train(table.training)
 
@@ -96,9 +96,6 @@ def _transformer(module: Transformer, made: Shrunk) -> Transformer:
     cut.processor = copy.deepcopy(module.processor, {id(tokenizer_of(module)): made.tokenizer})
     network = share_memory(module.model)
     rows = words_of(network).weight
-    if lost := [token for token in made.former if token >= len(rows)]:
-        name = tokenizer_of(module).id_to_token(lost[0])
-        raise UsageError(f"The tokenizer has a token {name!r} of the id {lost[0]}, but the model has only {len(rows)} rows.")
     # rows that a config names, but no token of the tokenizer has
     former = [*made.former, *sorted({*_ids(network.config)} & {*range(len(rows))} - {*made.former})]
     cut_rows(network, former)
@@ -110,7 +107,7 @@ def cut_rows(network: PreTrainedModel, former: list[int]) -> None:
     """Keep some rows of the embedding of tokens and of what is tied to it, and renumber the config."""
     words, new = words_of(network), {token: place for place, token in enumerate(former)}
     old, padding = words.weight, {words.padding_idx, _padding(network)}
-    kept = nn.Parameter(old.detach()[_places(former, old)], old.requires_grad)
+    kept = nn.Parameter(_rows(old, former), old.requires_grad)
     for module in network.modules():
         for name, weight in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if weight is old:
@@ -150,18 +147,23 @@ def _changed(value: Any, new: Mapping[int, int]) -> Any:
     return new.get(value, value)
 
 
-def _places(former: list[int], rows: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(former, device=rows.device)
+def _rows(rows: torch.Tensor, former: list[int]) -> torch.Tensor:
+    """Select rows; a token that had none, such as one that was added to a tokenizer alone, gets zeros."""
+    places = torch.tensor(former, device=rows.device)
+    kept = rows.detach()[places.clamp(max=len(rows) - 1)]
+    kept[places >= len(rows)] = 0
+    return kept
 
 
 @torch.no_grad()
 def _check(small: PreTrainedModel, whole: PreTrainedModel, former: list[int]) -> None:
     """Refuse a network that does more with the ids of tokens than to look up rows."""
-    places = torch.linspace(0, len(former) - 1, 16).long().view(2, 8)
+    known = [place for place, token in enumerate(former) if token < len(words_of(whole).weight)]
+    places = torch.tensor(known)[torch.linspace(0, len(known) - 1, 16).long().view(2, 8)]
     mask = torch.ones_like(places)
     mask[1, 5:] = 0
     padding = _padding(small)
-    if padding is not None and padding < len(former):
+    if padding in known:
         places[1, 5:] = padding
 
     def run(network: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:

@@ -7,13 +7,15 @@
 Sentence pairs of STS-B are embedded by the cut alone. Queries of two public tasks search the index of
 the whole model. Likeness is what can be measured without labels: the cosine of texts' embeddings to
 those of the whole model, less their means, on passages that are in neither. `--swaps` adds the choices
-that differ from half and half by one layer. `--cache` is that of `leaderboard.py`.
+that differ from half and half by one layer, `--align` half and half aligned with sentences that are
+in none of the sets. `--cache` is that of `leaderboard.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +28,14 @@ from public.sets import TASKS, PublicSet, Rows, unit
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import truncate
+from st_matryoshka2d import align, truncate
 from st_matryoshka2d.model.kept_layers import ends
 from st_matryoshka2d.sizes import full_size
 
 RESULTS = Path(__file__).parent / "results" / "layer_splits"
 _PAIRS, _QUERIES, _UNLABELLED = 500, 300, 128  # of each set
 SCORES = ["STS-B", *TASKS.values()]
+ALIGNED = ", aligned"  # added to the layers
 
 
 def splits(depth: int, total: int) -> list[tuple[int, ...]]:
@@ -67,9 +70,9 @@ class Sets:
         self.index = {title: unit(model.encode_document(of.documents)) for title, of in self.public.items()}
         self.whole = self._scored(model, model)
 
-    def shares(self, model: Remembering, layers: tuple[int, ...]) -> dict[str, float]:
-        """Return the shares (%) of the whole model's scores that these layers keep, and their likeness to it."""
-        scores = self._scored(truncate(model, layers=list(layers)), model)
+    def shares(self, cut: SentenceTransformer, model: Remembering) -> dict[str, float]:
+        """Return the shares (%) of the whole model's scores that a cut keeps, and its likeness to it."""
+        scores = self._scored(cut, model)
         return {name: 100 * score / self.whole[name] for name, score in scores.items()}
 
     def _scored(self, cut: SentenceTransformer, model: Remembering) -> dict[str, float]:
@@ -91,11 +94,24 @@ def centred(rows: Rows) -> Rows:
     return unit(unit(rows) - unit(rows).mean(0))
 
 
-def chosen(depths: list[int], total: int, with_swaps: bool) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Name the choices of each depth."""
+def chosen(
+    model: SentenceTransformer, depths: list[int], with_swaps: bool, sentences: list[str]
+) -> Iterator[tuple[int, str, Callable[[], SentenceTransformer]]]:
+    """Name the choices of each depth, and how to make their cuts; also of the model aligned with sentences, if any."""
+    total = full_size(model).num_layers
+    prompt = model.prompts.get("query") and "query"
+    aligned = cache(lambda: align(model, sentences, rotation="keep", prompt_name=prompt or None))
     for depth in depths:
         found = [*splits(depth, total), *(swaps(depth, total) if with_swaps else [])]
-        yield from ((depth, layers) for layers in dict.fromkeys(found))
+        for layers in dict.fromkeys(found):
+            yield depth, listed(layers), partial(truncate, model, layers=list(layers))
+        if sentences:
+            yield depth, f"{listed(ends(depth, total))}{ALIGNED}", lambda depth=depth: truncate(aligned(), num_layers=depth)
+
+
+def listed(layers: Sequence[int]) -> str:
+    """Write layers as in the table."""
+    return ",".join(map(str, layers))
 
 
 def written(table: pd.DataFrame, total: int, file: Path) -> None:
@@ -104,20 +120,23 @@ def written(table: pd.DataFrame, total: int, file: Path) -> None:
     rows = [["depth", "choice", "layers", *scores, "likeness"]]
     for depth in sorted(set(table["depth"].tolist())):
         of = table[table["depth"] == depth].set_index("layers")
+        half, free = listed(ends(depth, total)), of[~of.index.str.endswith(ALIGNED)]
         named = {
-            "half and half": ",".join(map(str, ends(depth, total))),
-            "first": ",".join(map(str, range(1, depth + 1))),
-            "most like the whole": str(of["likeness"].idxmax()),
+            "half and half": half,
+            "first": listed(range(1, depth + 1)),
+            "most like the whole": str(free["likeness"].idxmax()),
         }
-        named |= {f"best on {score}": str(of[score].idxmax()) for score in scores}
+        named |= {f"best on {score}": str(free[score].idxmax()) for score in scores}
+        if half + ALIGNED in of.index:
+            named["half and half, aligned"] = half + ALIGNED
         for choice, layers in named.items():
             cells = (f"{of.loc[layers, column]:.1f}" for column in [*scores, "likeness"])
             rows.append([str(depth), choice, layers.replace(",", ", "), *cells])
     about = (
         f"Share (%) of the whole model's scores, nothing fitted: Spearman on {_PAIRS} pairs of STS-B by the cut alone; "
         f"nDCG@10 of {_QUERIES} queries of two public tasks in the whole model's index. Likeness is 100 times the cosine to "
-        f"the whole model's embeddings of {_UNLABELLED} other sentences, less their means. Written by "
-        "`benchmarks/layer_splits.py`."
+        f"the whole model's embeddings of {_UNLABELLED} other sentences, less their means. Aligned: with NLI sentences. "
+        "Written by `benchmarks/layer_splits.py`."
     )
     report = [f"# {file.stem}: which layers a depth keeps", about, "\n".join(markdown(rows))]
     file.write_text("\n\n".join(report) + "\n", encoding="utf-8")
@@ -131,6 +150,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--depths", nargs="+", type=int, help="default: all below the whole model")
     parser.add_argument("--swaps", action="store_true")
+    parser.add_argument("--align", type=int, default=0, help="sentences to align half and half with, for one more row")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -140,13 +160,13 @@ def main() -> None:
     file = options.out / f"{model.name}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["depth", "layers", *SCORES, "likeness"])
     sets = Sets(model, options.data, options.sets)
-    for depth, layers in chosen(options.depths or list(range(1, total)), total, options.swaps):
-        name = ",".join(map(str, layers))
+    nli = pd.read_parquet(options.data / "nli" / "triplets_train.parquet")["positive"].drop_duplicates()
+    sentences = list(nli.sample(options.align, random_state=0))
+    for depth, name, cut in chosen(model, options.depths or list(range(1, total)), options.swaps, sentences):
         if name in set(table["layers"]):
             continue
-        row = pd.DataFrame([{"depth": depth, "layers": name, **dict.fromkeys(SCORES), **sets.shares(model, layers)}]).round(
-            2
-        )
+        shares = dict.fromkeys(SCORES) | sets.shares(cut(), model)
+        row = pd.DataFrame([{"depth": depth, "layers": name, **shares}]).round(2)
         table = pd.concat([table, row], ignore_index=True) if len(table) else row
         table.to_csv(file, index=False)
         print(row.to_string(header=False, index=False), flush=True)

@@ -20,7 +20,6 @@ FITTED = {
     "align, then trained": "half of the layers: `align`, then trained",
     "LEAF": "half of the layers: LEAF's recipe, as many steps",
 }
-DIMS = {"all-MiniLM-L6-v2": 384, "all-mpnet-base-v2": 768, "multilingual-e5-small": 384}
 SHALLOW = {"1/6": "align, 1/6", "1/3": "align, 1/3", "1/2": "align", "2/3": "align, 2/3", "5/6": "align, 5/6"}
 # Columns of the README: rows of `layer_splits.py`, of `unseen.py` and of `rivals.py`.
 FREE, FITS = {"first layers": "first", "first and last": "half and half"}, {"aligned": "align", "token table": "fit_queries"}
@@ -37,15 +36,10 @@ def of_half() -> Cells:
     """Return what half of the layers, no layer, and others keep, of queries whose documents no fit has read."""
     rows = [["", *FREE, *FITS, *WORDS]]
     for model, total in MODELS.items():
-        report = f"alignment/half/{model}/sts.md"
-        if (RESULTS / report).exists():
-            half = reported(report, f"STS, all {DIMS[model]} dims")
-            whole = float(half["aligned"][-2])
-            sts = [
-                f"{100 * float(half[way][0]) / whole:.0f}" for way in ("first layers", "first and last layers", "aligned")
-            ]
-            rows.append([f"{model}: sentence similarity", *sts, *[""] * 3])
         free, fits, others = _splits(model), _of_half(model), _rivals(model)
+        pairs = [free.get((total // 2, choice, "STS-B")) for choice in (*FREE.values(), "half and half, aligned")]
+        if pairs[-1] is not None:
+            rows.append([f"{model}: STS-B", *map("{:.0f}".format, pairs), *[""] * 3])
         for name, shown in SETS.items():
             cells = [free.get((total // 2, choice, shown)) for choice in FREE.values()]
             cells += [fits.get((name, verb, "unseen")) for verb in FITS.values()]
@@ -121,7 +115,7 @@ def choices() -> Cells:
         if (table := _free(model)).empty:
             continue
         table["mean"] = table[["STS-B", *SETS.values()]].mean(axis=1)
-        for depth, of_depth in table.groupby("depth"):
+        for depth, of_depth in table[~table.index.str.endswith("aligned")].groupby("depth"):
             named = {choice: layers for at, choice, layers in _named(model) if at == depth}
             named["best"] = str(of_depth["mean"].idxmax())
             cells = [
@@ -182,7 +176,7 @@ def _named(model: str) -> list[tuple[int, str, str]]:
     """Return depths, names of choices, and the layers that they stand for."""
     lines = (RESULTS / "layer_splits" / f"{model}.md").read_text(encoding="utf-8").splitlines()
     _, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|"))
-    return [(int(row[0]), row[1], row[2].replace(" ", "")) for row in rows]
+    return [(int(row[0]), row[1], row[2].replace(" ", "").replace(",aligned", ", aligned")) for row in rows]
 
 
 def _percent(share: float | None) -> str:

@@ -40,7 +40,7 @@ if options.smoke:
 else:
     pairs = load_dataset("sentence-transformers/natural-questions", split="train[:10000]")
     questions, answers = list(pairs["query"]), list(pairs["answer"])
-    tasks = mteb.get_tasks(tasks=["SciFact", "STSBenchmark"])
+    tasks = [*mteb.get_tasks(tasks=["SciFact", "STSBenchmark"])]
 
 folders = []
 for name, prompts in MODELS.items():

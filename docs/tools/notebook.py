@@ -41,7 +41,7 @@ def _cells(page: str) -> Iterator[dict[str, Any]]:
 
 
 def _cell(kind: str, text: str) -> dict[str, Any]:
-    of_code = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    of_code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     return {"cell_type": kind, "metadata": {}, "source": text.strip().splitlines(keepends=True), **of_code}
 
 

@@ -14,8 +14,7 @@ from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import copied_tokenizer
 
-_ALIKE = 1.0  # tokens that look like those of the texts, as a multiple of these
-_SMOOTHING = 3  # tokens that a piece of three characters counts more than it has
+_SMOOTHING = 10  # tokens that a piece of three characters counts more than it has
 _COMMON = 100, 0.25  # a vocabulary lists common tokens first: from which place on, and how much that matters
 
 
@@ -43,8 +42,7 @@ def chosen(
     seen = sorted(shares, key=lambda token: (-shares[token], token))
     alike = _alike(vocabulary, seen)
     if max_tokens is None:
-        likely = [token for token, share in alike.items() if share > len(seen) / len(vocabulary.names)]
-        return [*seen, *likely[: round(_ALIKE * len(seen))]]
+        return [*seen, *alike[: min(len(seen), len(alike) // 2)]]
     if (least := vocabulary.size(always)) > max_tokens:
         raise UsageError(
             f"max_tokens={max_tokens:,} is too few: {least:,} tokens of this model always stay, because all other words are "
@@ -58,11 +56,11 @@ def chosen(
     return order[:fewest]
 
 
-def _alike(vocabulary: Vocabulary, seen: Sequence[int]) -> dict[int, float]:
-    """Order the other tokens by how much they look like those that were seen, and return that.
+def _alike(vocabulary: Vocabulary, seen: Sequence[int]) -> list[int]:
+    """Order the tokens that would go by how much they look like those that were seen.
 
     Of the tokens that contain three characters in a row, a share was seen; a token is as likely as
-    the geometric mean of these shares.
+    the geometric mean of these shares, and a common one more.
     """
     pieces = {token: _threes(name) for token, name in vocabulary.names.items()}
     every = Counter(three for threes in pieces.values() for three in threes)
@@ -70,10 +68,14 @@ def _alike(vocabulary: Vocabulary, seen: Sequence[int]) -> dict[int, float]:
     average = max(1, len(seen)) / len(pieces)
     shares = {three: (found[three] + average * _SMOOTHING) / (count + _SMOOTHING) for three, count in every.items()}
     logs = {three: math.log(share) for three, share in shares.items()}
-    others = sorted(pieces.keys() - {*seen, *vocabulary.spare([])})
-    likely = {token: math.exp(sum(logs[three] for three in pieces[token]) / len(pieces[token])) for token in others}
     start, weight = _COMMON
-    return dict(sorted(likely.items(), key=lambda entry: -entry[1] / (start + entry[0]) ** weight))
+
+    def likeness(token: int) -> float:
+        return sum(logs[three] for three in pieces[token]) / len(pieces[token]) - weight * math.log(start + token)
+
+    return sorted(
+        pieces.keys() - {*seen, *vocabulary.front, *vocabulary.spare([])}, key=lambda token: (-likeness(token), token)
+    )
 
 
 def _threes(name: str) -> list[str]:

@@ -42,23 +42,23 @@ class Vocabulary:
         self._outer = sorted(token for name, token in added.items() if name not in self._ids)
         of_template: dict[int, int] = {}
         _around(self._settings["post_processor"], lambda token: of_template.setdefault(token, token))
-        self._front = sorted({*added.values(), *named, *of_template} & self.names.keys())
+        self.front = sorted({*added.values(), *named, *of_template} & self.names.keys())
         unknown = self._model.get("unk_id")
         self._fixed = sorted({*fixed, *([] if unknown is None else [unknown])} & self.names.keys())
 
     def spare(self, tokens: Iterable[int]) -> list[int]:
         """List the tokens that stay beside these, ascending: what they, and other texts, are made of."""
-        listed = {self.names[token] for token in [*tokens, *self._front] if token in self.names}
+        listed = {self.names[token] for token in [*tokens, *self.front] if token in self.names}
         return sorted(self._ids[name] for name in needed(self._model, listed - self._added) - listed)
 
     def size(self, tokens: Iterable[int]) -> int:
         """Count the tokens of a smaller tokenizer."""
-        wanted = {*tokens, *self._front} & self.names.keys()
+        wanted = {*tokens, *self.front} & self.names.keys()
         return len(wanted) + len(self.spare(wanted)) + len(self._outer)
 
     def shrunk(self, tokens: Iterable[int]) -> Shrunk:
         """Keep some tokens: first come added and named ones, then these, then the spare ones."""
-        wanted = [token for token in dict.fromkeys([*self._front, *sorted(tokens)]) if token in self.names]
+        wanted = [token for token in dict.fromkeys([*self.front, *sorted(tokens)]) if token in self.names]
         order = [*wanted, *self.spare(wanted)]
         for token in self._fixed:
             if token in order and token < len(order):

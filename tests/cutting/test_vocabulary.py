@@ -60,9 +60,11 @@ def test_every_family(name: str, tmp_path: Path) -> None:
     before = model.state_dict()
     small = truncate(model, num_layers=3, dim=16, vocabulary=SEEN)
     whole = truncate(model, num_layers=3, dim=16)
-    assert rows(small) == small.config.vocab_size < len(families.VOCABULARY)
+    assert rows(small) == small.config.vocab_size
     assert np.array_equal(small.encode(SEEN), whole.encode(SEEN))
-    assert not np.array_equal(small.encode(["red tree"]), whole.encode(["red tree"]))
+    if len(model.tokenizer) == rows(model):  # not one that a class of transformers made another of
+        assert rows(small) < rows(model)
+        assert not np.array_equal(small.encode(["red tree"]), whole.encode(["red tree"]))
     small.save_pretrained(str(tmp_path / "small"))
     for again in (SentenceTransformer(str(tmp_path / "small"), device="cpu"), load(tmp_path / "small", device="cpu")):
         assert np.array_equal(again.encode(SEEN), whole.encode(SEEN))

@@ -101,12 +101,16 @@ def chosen(
     total = full_size(model).num_layers
     prompt = model.prompts.get("query") and "query"
     aligned = cache(lambda: align(model, sentences, rotation="keep", prompt_name=prompt or None))
+
+    def half(depth: int) -> SentenceTransformer:
+        return truncate(aligned(), num_layers=depth)
+
     for depth in depths:
         found = [*splits(depth, total), *(swaps(depth, total) if with_swaps else [])]
         for layers in dict.fromkeys(found):
             yield depth, listed(layers), partial(truncate, model, layers=list(layers))
         if sentences:
-            yield depth, f"{listed(ends(depth, total))}{ALIGNED}", lambda depth=depth: truncate(aligned(), num_layers=depth)
+            yield depth, f"{listed(ends(depth, total))}{ALIGNED}", partial(half, depth)
 
 
 def listed(layers: Sequence[int]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
 from datasets import Dataset, DatasetDict
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
@@ -43,8 +41,7 @@ def sts_task(
 
     Warns:
         DataWarning: Rows with an empty cell (None, NaN or blank) are left out, and so are pairs
-            with different scores; a pair that is repeated with the same score, also the other way
-            round, counts once.
+            with different scores; a pair that is repeated with the same score counts once.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -109,13 +106,11 @@ def _pairs(given: Table, **columns: str) -> DatasetDict:
         right = numbers.isin([0, 1])
         check_cells(right, rows[value], "pairs", "1 (the texts belong together) or 0 (they do not)")
     rows = rows.assign(**{value: numbers.astype(int) if kind == "label" else numbers})
-    # A pair is as similar the other way round.
-    sides = pd.DataFrame(np.sort(rows[[first, second]].to_numpy(), axis=1), rows.index).assign(value=rows[value])
-    sides = sides.drop_duplicates()
-    different, conflict = rows.loc[sides.index], sides.duplicated([0, 1], keep=False)
+    different = rows.drop_duplicates()
+    conflict = different.duplicated([first, second], keep=False)
     if repeated := len(rows) - len(different):
         warn(f"Rows that repeat a pair and its {kind}: {repeated}. Each pair counts once.", DataWarning)
-    if conflicts := len(sides[conflict].drop_duplicates([0, 1])):
+    if conflicts := len(different[conflict].drop_duplicates([first, second])):
         warn(f"Pairs that are repeated with different {kind}s: {conflicts}. They are left out.", DataWarning)
     pairs = different[~conflict].set_axis(list(columns), axis=1)
     if (values := pairs[kind].nunique()) < 2:

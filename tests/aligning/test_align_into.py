@@ -85,7 +85,7 @@ def test_embeddings_have_a_row_for_empty_and_for_repeated_texts(
     texts = [*TEXTS[:5], None, TEXTS[0], *TEXTS[5:]]
     rows = other.encode([text or "" for text in texts])
     rows[5] = 0
-    with pytest.warns(DataWarning, match="1 of 42 rows"):
+    with pytest.warns(DataWarning, match="1 of 42 are empty"):
         found = align(tiny, texts, into=rows)  # type: ignore[arg-type]
     assert found.get_embedding_dimension() == 24
     again = align(tiny, [text for text in texts if text], into=other)

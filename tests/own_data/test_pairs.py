@@ -123,19 +123,6 @@ def test_a_repeated_pair_is_no_further_example() -> None:
     assert task.dataset["test"].to_dict() == {name: cells[1:3] for name, cells in {**PAIRS, "label": [1, 0, 1]}.items()}
 
 
-def test_a_pair_the_other_way_round_is_no_further_example() -> None:
-    first, second = PAIRS["sentence1"], PAIRS["sentence2"]
-    both = {
-        "sentence1": [*first, second[0]],
-        "sentence2": [*second, first[0]],
-        "label": [*PAIRS["label"], PAIRS["label"][0]],
-    }
-    with pytest.warns(DataWarning, match=r"^Rows that repeat a pair and its label: 1\."):
-        task = pair_task(both)
-    assert task.dataset is not None
-    assert task.dataset["test"].to_dict() == PAIRS
-
-
 def test_real_pairs(minilm: SentenceTransformer, shared: Path) -> None:
     frame = pd.read_parquet(shared / "data/pair_classification/mrpc/test.parquet").iloc[::10]
     similarities = cosines(truncate(minilm, num_layers=1, dim=384), frame)

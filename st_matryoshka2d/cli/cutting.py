@@ -25,7 +25,6 @@ from st_matryoshka2d.cli.options import (
 )
 from st_matryoshka2d.cli.tables import read_texts
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.sizes import megabytes
 
 
 def info(
@@ -55,9 +54,10 @@ def info(
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
     length = f"texts of at most {opened.max_seq_length} tokens"
     typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
-    weights = [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()]
-    ladder = pd.DataFrame({"size": map(str, cuts), "parameters": map("{:,}".format, weights)})
-    ladder["megabytes"] = [f"{megabytes(cut):.1f}" for cut in cuts.values()]
+    weights = [list(cut.parameters()) for cut in cuts.values()]
+    counts = [f"{sum(weight.numel() for weight in of_cut):,}" for of_cut in weights]
+    megabytes = [f"{sum(weight.nbytes for weight in of_cut) / 1e6:.1f}" for of_cut in weights]
+    ladder = pd.DataFrame({"size": map(str, cuts), "parameters": counts, "megabytes": megabytes})
     if cuts:
         typer.echo(ladder.to_string(index=False))
     print_agreement(opened)

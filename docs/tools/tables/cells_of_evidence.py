@@ -164,7 +164,7 @@ def _splits(model: str) -> dict[tuple[int, str, str], float]:
     """Return the shares by depth, choice of layers and set."""
     if (shares := _free(model)).empty:
         return {}
-    found = {name: shares[name].dropna().to_dict() for name in SETS.values()}
+    found = {name: shares[name].dropna().to_dict() for name in ("STS-B", *SETS.values())}
     return {
         (depth, choice, name): of[layers]
         for depth, choice, layers in _named(model)

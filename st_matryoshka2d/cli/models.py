@@ -34,14 +34,13 @@ def print_agreement(model: SentenceTransformer) -> None:
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.model.declaration import Declaration
-    from st_matryoshka2d.model_card.vocabulary_section import vocabulary_table
 
     with suppress(UsageError):  # it was not measured
         typer.echo(f"\n{GridResult.from_agreement(model)}")
     if vocabulary := Declaration.of(model.config).vocabulary:
-        head, rows = vocabulary_table(vocabulary)
         typer.echo(f"\n{vocabulary['rows']:,} of {vocabulary['of']:,} tokens. On texts left out of a first vocabulary:")
-        typer.echo(pd.DataFrame(rows, columns=head).to_string(index=False))
+        costs = pd.DataFrame({name: vocabulary[name] for name in ("texts", "exact", "cosine")})
+        typer.echo(costs.to_string(na_rep="", formatters={"exact": "{:.1%}".format, "cosine": "{:.3f}".format}))
 
 
 def open_grid(name: str) -> GridResult:

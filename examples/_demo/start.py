@@ -28,14 +28,14 @@ class Steps:
 
     def __init__(self, out: Path, steps: int) -> None:
         self._steps = [
-            ("Load the model, and score all sizes as they are", "half a minute"),
-            ("Align: fit a matrix to each depth, on raw text", "half a minute"),
-            (f"Train {steps} steps, in which the model as it was teaches all sizes", f"{2 * steps} seconds"),
-            ("Align again", "half a minute"),
-            ("Score all sizes again, cut one, save and time it", "half a minute"),
+            ("Load the model, and score all sizes as they are", "a minute"),
+            ("Align: fit a matrix to each depth, on raw text", "a minute"),
+            (f"Train {steps} steps, in which the model as it was teaches all sizes", f"{steps / 12:.0f} minutes"),
+            ("Align again", "a minute"),
+            ("Score all sizes again, cut one, save and time it", "a minute"),
         ]
         self._number, self._began = 0, time.perf_counter()
-        print(f"This cuts all-MiniLM-L6-v2, makes its small sizes better, and saves one in {out}/. On two free cores:")
+        print(f"This cuts all-MiniLM-L6-v2, makes its small sizes better, and saves one in {out}/. On two slow cores:")
         for number, (name, takes) in enumerate(self._steps, start=1):
             print(f"  {number}. {name}: {takes}")
 

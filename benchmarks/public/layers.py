@@ -20,7 +20,7 @@ from public.remembering import Remembering
 from st_matryoshka2d import align, truncate
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["leaf", "shallow", "trained"]
+__all__ = ["free", "leaf", "shallow", "trained"]
 
 _SIXTHS = {1: "1/6", 2: "1/3", 3: "", 4: "2/3", 5: "5/6"}  # of the layers; half needs no name
 _STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_queries.py`
@@ -28,10 +28,19 @@ _STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_
 
 def shallow(model: Remembering, of: Fit, read: tuple[int, int]) -> dict[str, SentenceTransformer]:
     """Cut the aligned model to each sixth of its layers, where that is a whole number."""
-    made, total = aligned(model, of, read), full_size(model).num_layers
+    return _sixths(aligned(model, of, read), "align")
+
+
+def free(model: Remembering, _: Fit) -> dict[str, SentenceTransformer]:
+    """Cut the model as it is to the same layers."""
+    return _sixths(model, "not aligned")
+
+
+def _sixths(model: SentenceTransformer, name: str) -> dict[str, SentenceTransformer]:
+    total = full_size(model).num_layers
     return {
-        f"align, {name}" if name else "align": truncate(made, num_layers=sixths * total // 6)
-        for sixths, name in _SIXTHS.items()
+        f"{name}, {share}" if share else name: truncate(model, num_layers=sixths * total // 6)
+        for sixths, share in _SIXTHS.items()
         if sixths * total % 6 == 0
     }
 

@@ -30,6 +30,15 @@ def same_where_kept(whole: Tokenizer, kept: Shrunk, some: list[str]) -> int:
     return count
 
 
+def same_in_draws(whole: Tokenizer, words: list[str], draw: random.Random, *, times: int, size: int) -> int:
+    """Keep the tokens of a few words, many times, and compare all words of kept tokens; return how many these were."""
+    count = 0
+    for _ in range(times):
+        tokens = {token for word in draw.sample(words, size) for token in whole.encode(word).ids}
+        count += same_where_kept(whole, Vocabulary(whole).shrunk(tokens), words)
+    return count
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_of_kept_tokens_stay(kind: str) -> None:
     """Random texts and random tokens, many times: what is kept, and what is not, is drawn."""
@@ -100,11 +109,7 @@ def test_merges_of_random_words(parts: tuple[str, str], whole_words: bool) -> No
         whole = Tokenizer(model)
         whole.pre_tokenizer = pre_tokenizers.Whitespace()
         words = ["".join(draw.choices("abc", k=draw.randint(1, 9))) for _ in range(150)]
-        same = 0
-        for _ in range(10):
-            tokens = {token for word in draw.sample(words, 5) for token in whole.encode(word).ids}
-            same += same_where_kept(whole, Vocabulary(whole).shrunk(tokens), words)
-        assert same > 50
+        assert same_in_draws(whole, words, draw, times=10, size=5) > 50
 
 
 def ties() -> Tokenizer:
@@ -117,11 +122,7 @@ def ties() -> Tokenizer:
 def test_equal_paths_stay() -> None:
     whole, draw = ties(), random.Random(0)
     words = ["".join(draw.choices("abcde", k=draw.randint(1, 12))) for _ in range(300)]
-    same = 0
-    for _ in range(30):
-        tokens = {token for word in draw.sample(words, 6) for token in whole.encode(word).ids}
-        same += same_where_kept(whole, Vocabulary(whole).shrunk(tokens), words)
-    assert same > 300
+    assert same_in_draws(whole, words, draw, times=30, size=6) > 300
 
 
 def test_ids_wherever_they_stand() -> None:

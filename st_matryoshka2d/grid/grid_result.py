@@ -244,12 +244,13 @@ class GridResult(Scores):
         title: str | None = None,
         max_ms: float | None = None,
         max_bytes: float | None = None,
+        max_megabytes: float | None = None,
         reference: GridResult | None = None,
     ) -> None:
         """Write one page of HTML that shows the grid, opens offline, and can be sent to others.
 
-        It has a heat map of the mean over tasks, and scores against bytes, and against time if all
-        grids have it, with the Pareto fronts. Sliders set the share of the score to keep and the
+        It has a heat map of the mean over tasks, and scores against bytes of a vector, and against
+        time and megabytes of a checkpoint if all grids have them, with the Pareto fronts. Sliders set the share of the score to keep and the
         bytes of a vector: the page marks the size that `recommend` returns for these, and says it
         in the same words. What is known of a size is under the pointer and in a table.
 
@@ -260,6 +261,7 @@ class GridResult(Scores):
             title: Title; None for the names of the models and the tasks.
             max_ms: As for `recommend`.
             max_bytes: As for `recommend`: where the slider for bytes stands at first.
+            max_megabytes: As for `recommend`.
             reference: As for `recommend`.
 
         Raises:
@@ -276,7 +278,7 @@ class GridResult(Scores):
         # imports Jinja, which reading scores does not need
         from st_matryoshka2d.grid.report_views import write_report
 
-        write_report(self, path, beside, title, max_ms, max_bytes, reference)
+        write_report(self, path, beside, title, max_ms, max_bytes, max_megabytes, reference)
 
     def __str__(self) -> str:
         shown = self.narrowed(pivots.shown(self.frame)).frame

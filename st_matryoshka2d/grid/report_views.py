@@ -21,6 +21,8 @@ from st_matryoshka2d.grid.pareto_front import on_front
 from st_matryoshka2d.grid.recommend import Candidates, candidates, share_text
 from st_matryoshka2d.report.page import SHARES, page
 
+_TIMED = {"milliseconds_per_text": "milliseconds per text", "megabytes": "megabytes of a checkpoint"}
+
 
 def write_report(
     grid: Scores,
@@ -29,6 +31,7 @@ def write_report(
     title: str | None,
     max_ms: float | None,
     max_bytes: float | None,
+    max_megabytes: float | None,
     reference: object,
 ) -> None:
     """Implement `GridResult.report`."""
@@ -37,14 +40,13 @@ def write_report(
     check_writable_file(path)
     grids = [grid, *beside]
     _check_alike(grids)
-    timed = all(scores.latency is not None for scores in grids)
-    shown = {"milliseconds_per_text": "milliseconds per text"} if timed else {}
+    shown = {cost: title for cost, title in _TIMED.items() if all(_has(scores, cost) for scores in grids)}
     shown["bytes"] = "bytes per vector"
     columns = pd.concat([scores.frame for scores in grids])[["dim", "precision"]].drop_duplicates()
     vectors = {float(vector_bytes(*row)) for row in columns.itertuples(index=False)}
     most = max(vectors) if max_bytes is None else positive(max_bytes, "max_bytes", "512, bytes")
     stops = sorted({*vectors, most})
-    panels = [_panel(scores, reference, max_ms, stops, shown) for scores in grids]
+    panels = [_panel(scores, reference, (max_ms, max_megabytes), stops, shown) for scores in grids]
     subject, metric = pivots.subject(grid.tasks), pivots.metric_name(grid.frame)
     names = " and ".join(filter(None, (panel["name"] for panel in panels)))
     models = " and ".join(f"{scores.model or 'A model'} {scores.full_size}".strip() for scores in grids)
@@ -74,8 +76,13 @@ def _check_alike(grids: Sequence[Scores]) -> None:
         )
 
 
+def _has(grid: Scores, cost: str) -> bool:
+    """Tell whether a grid has this cost, which comes with times."""
+    return grid.latency is not None and cost in grid.latency
+
+
 def _panel(
-    grid: Scores, reference: object, max_ms: float | None, stops: list[float], shown: Iterable[str]
+    grid: Scores, reference: object, most: tuple[float | None, float | None], stops: list[float], shown: Iterable[str]
 ) -> dict[str, Any]:
     """Return the sizes of a grid, with what `recommend` says at each step of the sliders."""
     sizes = candidates(grid, None, reference)
@@ -83,8 +90,9 @@ def _panel(
     fronts = {cost: table[on_front(table, [cost])].sort_values([cost, "score"]) for cost in shown}
     answers: dict[tuple[str, str], int] = {}
     steps: list[list[int]] = [[] for _ in stops]
+    max_ms, max_megabytes = most
     for (stop, row), share in product(zip(stops, steps, strict=True), SHARES):
-        limits = limits_of(grid, share / 100, max_ms, stop, sizes.measure)
+        limits = limits_of(grid, share / 100, max_ms, stop, sizes.measure, max_megabytes)
         row.append(answers.setdefault(_answer(sizes, limits), len(answers)))
     return {
         "name": pivots.called(grid.model),
@@ -111,7 +119,7 @@ def _words(row: pd.Series[Any], sizes: Candidates) -> dict[str, str]:
     words = {"size": name_of(row), "score": f"{100 * row['score']:.2f} %"}
     words[f"share of {sizes.share_of}"] = share_text(row, sizes.examples)
     if pd.notna(row["milliseconds_per_text"]):
-        words["milliseconds per text"] = f"{row['milliseconds_per_text']:.3g}"
+        words[_TIMED["milliseconds_per_text"]] = f"{row['milliseconds_per_text']:.3g}"
     if pd.notna(row["megabytes"]):
-        words["megabytes of a checkpoint"] = f"{row['megabytes']:.1f}"
+        words[_TIMED["megabytes"]] = f"{row['megabytes']:.1f}"
     return {**words, "bytes per vector": f"{row['bytes']:,}"}

@@ -120,8 +120,20 @@ def test_without_examples_or_times(timed: bool, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     assert "No interval is known" in text
     assert "n&nbsp;=" not in text
-    assert text.count('<div class="plot">') == text.count(">bytes per vector</small>") + timed
-    assert ("milliseconds per text" in text) == timed
+    assert text.count('<div class="plot">') == text.count(">bytes per vector</small>") + 2 * timed
+    assert ("milliseconds per text" in text) == ("megabytes of a checkpoint" in text) == timed
+
+
+def test_a_limit_on_checkpoints_is_that_of_recommend(grid: GridResult, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert grid.latency is not None
+    with pytest.raises(ValueError, match="max_megabytes needs the bytes of checkpoints"):
+        grid.report(page, max_megabytes=60)
+    sized = grid.with_latency(grid.latency.assign(megabytes=[30.0, 50.0, 90.0]))
+    sized.report(page, max_megabytes=60)
+    assert page.read_text("utf-8").count(">megabytes of a checkpoint</small>") == 1
+    assert_says_as(sized, page, (512,), max_megabytes=60)
+    assert not any(answer(page, share, "512")[0].startswith("4L") for share in SHARES)
 
 
 def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> None:

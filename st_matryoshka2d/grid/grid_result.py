@@ -250,9 +250,10 @@ class GridResult(Scores):
         """Write one page of HTML that shows the grid, opens offline, and can be sent to others.
 
         It has a heat map of the mean over tasks, and scores against bytes of a vector, and against
-        time and megabytes of a checkpoint if all grids have them, with the Pareto fronts. Sliders set the share of the score to keep and the
-        bytes of a vector: the page marks the size that `recommend` returns for these, and says it
-        in the same words. What is known of a size is under the pointer and in a table.
+        time and megabytes of a checkpoint if all grids have them, with the Pareto fronts. Sliders
+        set the share of the score to keep and the bytes of a vector: the page marks the size that
+        `recommend` returns for these, and says it in the same words. What is known of a size is
+        under the pointer and in a table.
 
         Args:
             path: File to write, `.html`; some hundred kilobytes.

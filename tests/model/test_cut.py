@@ -121,10 +121,13 @@ def test_dims_of_a_cut_and_a_cut_of_a_cut(tiny: SentenceTransformer) -> None:
     assert np.array_equal(twice.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
 
 
+@pytest.mark.filterwarnings("ignore:Of texts that were left out")
+@pytest.mark.parametrize("words", [None, TEXTS], ids=["all words", "few words"])
 @pytest.mark.parametrize("process", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_saved_cut_is_plain(process: bool, minilm: SentenceTransformer, tmp_path: Path) -> None:
+def test_a_saved_cut_is_plain(process: bool, words: list[str] | None, minilm: SentenceTransformer, tmp_path: Path) -> None:
     """It has its layers alone, and loads where this package cannot be imported, without trust_remote_code."""
-    cut = truncate(minilm, num_layers=3, dim=64)
+    cut = truncate(minilm, num_layers=3, dim=64, vocabulary=words)
+    assert np.array_equal(cut.encode(TEXTS), truncate(minilm, num_layers=3, dim=64).encode(TEXTS))
     cut.save_pretrained(str(tmp_path))
     modules = json.loads((tmp_path / "modules.json").read_text())
     assert all(module["type"].startswith("sentence_transformers.") for module in modules)

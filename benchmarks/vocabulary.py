@@ -27,10 +27,10 @@ from st_matryoshka2d.cutting.rows import holders_of, tokenizer_of, vocabulary_of
 from st_matryoshka2d.cutting.shrink import Shrunk
 from st_matryoshka2d.sizes import megabytes
 
-ROWS = [20_000, 25_000, 30_000, 40_000, 50_000, 70_000]
-LANGUAGES = [["de"], ["de", "en"], ["de", "en", "es", "fr", "it"]]
+ROWS = [20_000, 30_000, 40_000, 60_000]
+LANGUAGES = [["de", "en"], ["de"], ["es"], ["en"], ["de", "en", "es", "fr", "it"]]  # the first by rows and texts
 FEW = 2000  # texts of a language, for a vocabulary of few
-ALIGNED = 2000  # texts of an alignment
+ALIGNED = 6000  # texts of an alignment, in equal parts of each language
 
 
 class Embedded:
@@ -126,17 +126,17 @@ def main() -> None:
     rows = [["vocabulary of", "rows", "MB", *(name for set_ in sets for name in (set_, "exact"))]]
     of_whole = [f"{set_.score(set_.embedded.whole):.1f}" for set_ in sets.values()]
     rows.append(["whole", *_sizes(model), *(cell for score in of_whole for cell in (score, ""))])
-    for group in options.languages or LANGUAGES:
-        texts = {language: train[language] for language in group}
-        ways: list[tuple[str, dict[str, list[str]], int | None]] = [("all", texts, None)]
-        ways.append((f"{FEW:,} each", {language: of[:FEW] for language, of in texts.items()}, None))
-        for name, some, most in [*ways, *((f"all, {most:,}", texts, most) for most in options.rows)]:
-            rows.append(_row(f"{', '.join(group)}: {name}", model, some, options.query, most, sets, group))
-            print(" | ".join(rows[-1]), flush=True)
-    for name, of in documents.items():
-        for most in (None, *options.rows):
-            rows.append(_row(f"documents of {name}", model, {name: of}, options.query, most, sets, [name]))
-            print(" | ".join(rows[-1]), flush=True)
+    first, *others = options.languages or LANGUAGES
+    texts = {language: train[language] for language in first}
+    few = {language: of[:FEW] for language, of in texts.items()}
+    ways: list[tuple[str, list[str], Mapping[str, Sequence[str]], int | None]] = [("", first, texts, None)]
+    ways += [(f", {most:,} rows", first, texts, most) for most in options.rows]
+    ways.append((f", {FEW:,} texts each", first, few, None))
+    ways += [("", group, {language: train[language] for language in group}, None) for group in others]
+    ways += [("", [name], {name: of}, None) for name, of in documents.items()]
+    for added, group, some, most in ways:
+        rows.append(_row(", ".join(group) + added, model, some, options.query, most, sets, group))
+        print(" | ".join(rows[-1]), flush=True)
     named = f"{model_name(options.model)}-{options.layers}L" if options.layers else model_name(options.model)
     options.out.mkdir(parents=True, exist_ok=True)
     counts = ", ".join(f"{language} {len(of):,}" for language, of in train.items())

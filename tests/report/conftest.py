@@ -15,6 +15,7 @@ _NOISE |= {(4, 16): 1.3, (4, 64): 0.84, (4, 128): 0.8}
 def of_pairs(quieter: float = 1.0) -> GridResult:
     noise = {f"{layers}L-{dim}d": value * quieter for (layers, dim), value in _NOISE.items()}
     times = {"num_layers": [1, 2, 4], "milliseconds_per_text": [1.25, 2.118, 3.96], "parameters": [1_100, 2_200, 4_400]}
+    times["megabytes"] = [30.0, 50.0, 90.0]
     return pairs_grid(noise, n=150, tasks=("A", "B")).with_latency(pd.DataFrame(times))
 
 

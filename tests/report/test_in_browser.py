@@ -52,7 +52,7 @@ def test_charts_fit_their_figures_as_the_page_opens(page: Page, reports: dict[in
     page.open(reports[grids])
     figures = page.run(BOXES.format("figure"))
     charts = page.run(BOXES.format("figure table, .plot"))
-    assert len(figures) == len(charts) == grids + 2
+    assert len(figures) == len(charts) == grids + 3
     for (left, top, right, bottom), chart in zip(figures, charts, strict=True):
         assert 0 <= left <= chart[0] < chart[2] <= right <= width
         assert top <= chart[1] < chart[3] <= bottom
@@ -77,7 +77,7 @@ def test_shows_every_score_in_one_scale(page: Page, reports: dict[int, Path], gr
     order = sorted(range(len(both)), key=lambda place: both[place])
     assert [shades[place] for place in order] == sorted(shades)
     assert pivots.metric_name(grid.frame) in page.run("document.querySelector('.plot').parentElement.textContent")
-    assert page.run("document.querySelectorAll('.plot')[1].textContent.includes('512')")
+    assert page.run("document.querySelectorAll('.plot')[2].textContent.includes('512')")
 
 
 def test_sliders_mark_what_recommend_returns(
@@ -92,7 +92,7 @@ def test_sliders_mark_what_recommend_returns(
         assert said == list(map(str, best))
         marked = {f"{number} {choice.size}" for number, choice in enumerate(best)}
         assert set(page.run(CHOSEN)) == marked
-        assert len(page.run(CHOSEN)) == 6  # a cell and two points of each model
+        assert len(page.run(CHOSEN)) == 8  # a cell and three points of each model
         assert page.run("document.forms[0].innerText").count(f"{share} %") == 1
     page.run("document.getElementById('share').focus()")
     page.press("Home")

@@ -38,7 +38,7 @@ from st_matryoshka2d.sizes import full_size
 
 RESULTS = Path(__file__).parent / "results" / "rivals"
 Way = Callable[[Remembering, PublicSet], Rows]  # scores (queries, documents)
-_COMPONENTS, _READ = 128, (1500, 3000)  # dims; documents and short texts that are aligned
+_COMPONENTS, _SHORT = 128, 3000  # dims; questions and stand-ins that are aligned
 
 
 def whole(model: Remembering, of: PublicSet) -> Rows:
@@ -96,9 +96,10 @@ def influence(model: Remembering, of: PublicSet) -> Rows:
     return unit(narrow(queries)) @ unit(narrow(documents)).T
 
 
-def into(model: Remembering, of: PublicSet, other: Remembering) -> Rows:
-    """Search the index of another model: `align(..., into=)` on a part of the documents, questions and stand-ins."""
-    read, short = of.some(1)[: _READ[0]], Fit(of.some(1)[: _READ[0]], of.questions).short()[: _READ[1]]
+def into(model: Remembering, of: PublicSet, other: Remembering, documents: int) -> Rows:
+    """Search the index of another model: `align(..., into=)` on some of the documents, questions and stand-ins."""
+    read = of.some(1)[:documents]
+    short = Fit(read, of.questions).short()[:_SHORT]
     known = {"query": other.encode_query(short), "document": other.encode_document(read)}
     made = align(model, {"query": short, "document": read}, into=known, show_progress_bar=False)
     queries = truncate(made, num_layers=full_size(model).num_layers).encode_query(of.queries)
@@ -124,13 +125,14 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), help=f"{', '.join(WAYS)}, into")
     parser.add_argument("--into", help="the model whose index is searched")
+    parser.add_argument("--read", type=int, default=1500, help="documents in the fit of `into`, at most")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     model, ways = Remembering(options.model, options.cache), dict(WAYS)
     if options.into:
         other = Remembering(options.into, options.cache)
-        ways["into"] = partial(into, other=other)
+        ways["into"] = partial(into, other=other, documents=options.read)
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model.name}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["set", "way", "ndcg", "whole", "kept"])
@@ -138,7 +140,8 @@ def main() -> None:
         of = PublicSet(options.data, name)
         for way in options.ways:
             best = of.ndcg(whole(other if way == "into" else model, of)).mean()
-            title = f"in the index of {other.name}" if way == "into" else way
+            read = "all" if options.read >= len(of.documents) else f"{options.read:,}"
+            title = f"in the index of {other.name}, {read} documents in the fit" if way == "into" else way
             found = of.ndcg(ways[way](model, of)).mean()
             row = pd.DataFrame([(name, title, found, best, 100 * found / best)], columns=table.columns).round(3)
             print(row.to_string(header=False, index=False), flush=True)

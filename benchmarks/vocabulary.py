@@ -10,6 +10,7 @@ are embedded by the whole model. A text that is split as before is not embedded 
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from st_matryoshka2d.sizes import megabytes
 ROWS = [20_000, 30_000, 40_000, 60_000]
 LANGUAGES = [["de", "en"], ["de"], ["es"], ["en"], ["de", "en", "es", "fr", "it"]]  # the first by rows and texts
 FEW = 2000  # texts of a language, for a vocabulary of few
-ALIGNED = 6000  # texts of an alignment, in equal parts of each language
+ALIGNED = 12_000  # texts of an alignment, in equal parts of each language
 
 
 class Embedded:
@@ -110,14 +111,16 @@ def main() -> None:
     options = parser.parse_args()
     whole = Remembering(options.model, options.cache)
     train = {
-        language: list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
+        language: random.Random(0).sample(texts, len(texts))  # the files are sorted by kind
         for language in sorted({each for group in options.languages or LANGUAGES for each in group})
         for pairs in [table(options.stsb, language, "train")]
+        for texts in [[*dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]])]]
     }
     model: SentenceTransformer = whole
     if options.layers:
         mixed = [options.query + text for of in train.values() for text in of[: ALIGNED // len(train)]]
-        model = truncate(align(SentenceTransformer(options.model, device="cpu"), mixed), num_layers=options.layers)
+        aligned = align(SentenceTransformer(options.model, device="cpu"), mixed, rotation="keep")
+        model = truncate(aligned, num_layers=options.layers)
     sets: dict[str, Pairs | Search] = {
         **{language: Pairs(model, options.stsb, language, options.query) for language in train},
         **{name: Search(model, whole, options.data, name, options.query) for name in options.search},

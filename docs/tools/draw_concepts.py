@@ -191,8 +191,8 @@ def draw_unseen() -> Figure:
     figure = Figure(figsize=(8.4, 3.3), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), TASKS.items(), strict=True):
         of_set = table[table["set"] == name]
-        counts = [0, of_set["questions"][of_set["share"] == 0.1].max()]
-        for count, style in zip(counts, ("o--", "o-"), strict=True):
+        counts = sorted(of_set["questions"][of_set["share"] == 0.1].unique())
+        for count, style in zip(counts, ("o:", "o--", "o-"), strict=False):
             for part, colour in (("seen", KEPT), ("unseen", TEACHER)):
                 line = of_set[(of_set["questions"] == count) & (of_set["part"] == part)].sort_values("share")
                 told = f"{count:,} real questions" if count else "no real question"
@@ -201,7 +201,7 @@ def draw_unseen() -> Figure:
         axes.set(title=title, xlabel="documents in the fit, %")
         axes.grid(color=GONE)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=7)
+        axes.legend(frameon=False, fontsize=7, handlelength=4)
     figure.axes[0].set_ylabel("share of the whole model's nDCG@10, %")
     return figure
 

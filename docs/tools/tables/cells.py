@@ -5,6 +5,7 @@ from __future__ import annotations
 from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
 from cells_of_methods import CUTS, DEPTHS, MINILM, MPNET, WIDTHS, cuts, kept, papers, peers, steps
 from cells_of_queries import codes, maps, trained, trained_briefly
+from cells_of_vocabulary import vocabularies, weights
 from reports import Cells
 
 __all__ = ["TABLES", "Cells"]
@@ -30,4 +31,6 @@ TABLES = {
     "rivals": public_rivals,
     "choices of layers": choices,
     "bytes on public tasks": public_index,
+    "vocabularies": vocabularies,
+    "weights": weights,
 }

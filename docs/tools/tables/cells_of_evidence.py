@@ -149,7 +149,7 @@ def _free(model: str) -> pd.DataFrame:
 
 
 def _of_half(model: str) -> dict[tuple[str, str, str], float]:
-    """Return the shares by set, verb and part, with half of the documents and at most 5,000 questions in the fit, as all ways."""
+    """Return the shares by set, verb and part, with half of the documents and at most 5,000 questions in the fit."""
     table = _fits(model).query("share == 0.5 and questions <= 5000")
     most = table[table["questions"] == table.groupby(["set", "verb"])["questions"].transform("max")]
     return dict(zip(zip(most["set"], most["verb"], most["part"], strict=True), most["kept"], strict=True))

@@ -15,6 +15,7 @@ OF_ALL = {
     "de, en, 30,000 rows": "German and English, 30,000 rows",
     "de, en, 60,000 rows": "German and English, 60,000 rows",
     "de, en, 2,000 texts each": "German and English, of 2,000 texts each",
+    "es": "Spanish",
     "de, en, es, fr, it": "five languages",
     "mlquestions": "documents of MLQuestions",
     "scifact": "documents of SciFact",
@@ -24,11 +25,11 @@ OF_HALF = {"whole": "six layers, aligned: all words", "de, en": "six layers: Ger
 
 def vocabularies() -> Cells:
     """Return what multilingual-e5-small weighs and scores with the words of several texts."""
-    rows = [["words of", "rows", "MB", "MB, half precision", *SCORES.values()]]
+    rows = [["words of", "rows", "MB", "MB, half precision", "STS-B, Spanish", *SCORES.values()]]
     for report, names in ((ALL, OF_ALL), (HALF, OF_HALF)):
         found = _found(report)
         for row, shown in names.items():
-            rows.append([shown, *(found[row].get(column, "") for column in ("rows", "MB", "half", *SCORES))])
+            rows.append([shown, *(found[row].get(column, "") for column in ("rows", "MB", "half", "es", *SCORES))])
     return rows
 
 

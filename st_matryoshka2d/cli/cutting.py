@@ -68,6 +68,7 @@ _VOCABULARY = input_file(
     "Texts whose tokens to keep, ten thousand or more; repeat it with one file for each language, named after it", TEXTS
 )
 _TOKENS = typer.Option(help="Tokens to keep in all; by default those of the texts and as many that look like them.", min=1)
+_HALF = typer.Option("--half", help="Store the weights in half precision, in half of the bytes.")
 _QUERIES = size_option("For queries, such as 3L-384d; 0 layers are a token table.")
 _DOCUMENTS = size_option("For documents; by default all layers.")
 
@@ -80,6 +81,7 @@ def truncate(
     vocabulary: Annotated[list[Path] | None, _VOCABULARY] = None,
     max_tokens: Annotated[int | None, _TOKENS] = None,
     text_column: TextColumn = None,
+    half: Annotated[bool, _HALF] = False,
     device: Device = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -108,7 +110,7 @@ def truncate(
     )
     if texts:
         cut = truncate(cut, vocabulary=texts, max_tokens=max_tokens)
-    save_model(cut, out)
+    save_model(cut.half() if half else cut, out)
 
 
 def asymmetric(

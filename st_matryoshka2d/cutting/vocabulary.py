@@ -96,7 +96,7 @@ def _cost(
     ]:
         warn(
             f"Of texts that were left out of a first vocabulary, few are embedded as before: {', '.join(few)}. Pass more "
-            "texts, like those that will be embedded, or a larger max_tokens.",
+            "texts, like those that will be embedded, and a larger max_tokens if you gave one.",
             DataWarning,
         )
     return {"exact": shares, "cosine": cosines}

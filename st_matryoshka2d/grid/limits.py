@@ -83,7 +83,7 @@ def limits_of(
         limits.append(Limit("vector", "bytes", positive(max_bytes, "max_bytes", "512, bytes of a vector")))
     if max_megabytes is not None:
         if grid.latency is None or "megabytes" not in grid.latency:
-            raise UsageError(f"max_megabytes needs the bytes of checkpoints, which this grid lacks: {HOW_TO_TIME}.")
+            raise UsageError(f"max_megabytes needs the bytes of checkpoints, which {_this(grid)} lacks: {HOW_TO_TIME}.")
         most = positive(max_megabytes, "max_megabytes", "60, millions of bytes of a checkpoint")
         limits.append(Limit("checkpoint", "megabytes", most))
     if not limits:
@@ -94,7 +94,11 @@ def limits_of(
 def require_times(grid: Scores, name: str) -> None:
     """Refuse a limit on time if there are no times."""
     if grid.latency is None:
-        raise UsageError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+        raise UsageError(f"{name} needs the times of the model, which {_this(grid)} lacks: {HOW_TO_TIME}.")
+
+
+def _this(grid: Scores) -> str:
+    return f"the grid of {grid.model}" if grid.model else "this grid"
 
 
 def positive(value: object, name: str, example: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ FEW = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
 COLUMNS = "--text-column sentence1 --text-column sentence2"
 MODELS: list[tuple[str, Make]] = [
     ("truncate {tiny} --size 2L-8d", lambda model: truncate(model, "2L-8d")),
+    ("truncate {tiny} --size 2L-8d --half", lambda model: copy.deepcopy(truncate(model, "2L-8d")).half()),
     ("truncate {tiny} --size 2L-8d --layers 1,4", lambda whole: truncate(whole, "2L-8d", layers=[1, 4])),
     (
         "truncate {tiny} --size 2L-8d --vocabulary {files}/two.txt --max-tokens 12",

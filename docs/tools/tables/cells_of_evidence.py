@@ -22,9 +22,8 @@ FITTED = {
     "LEAF": "half of the layers: LEAF's recipe, as many steps",
 }
 SHALLOW = {"1/6": "align, 1/6", "1/3": "align, 1/3", "1/2": "align", "2/3": "align, 2/3", "5/6": "align, 5/6"}
-# Columns of the README: rows of `layer_splits.py`, of `unseen.py` and of `rivals.py`.
-FREE = {"first layers": "first", "first and last": "half and half", "aligned": "half and half, aligned"}
-FITS = {"token table": "fit_queries"}
+# Columns of the README: verbs of `unseen.py`, and ways of `rivals.py`.
+FITS = {"first and last layers": "not aligned", "aligned": "align", "token table": "fit_queries"}
 WORDS = {"BM25": "BM25", "wordllama": "wordllama for both"}
 
 
@@ -35,19 +34,15 @@ def leaderboard() -> Cells:
 
 
 def of_half() -> Cells:
-    """Return what half of the layers, no layer, and others keep, of documents that no fit has read."""
-    rows = [["", *FREE, *FITS, *WORDS]]
-    for model, total in MODELS.items():
-        free, fits, others = _splits(model), _of_half(model), _rivals(model)
-        pairs = [free.get((total // 2, choice, "STS-B")) for choice in FREE.values()]
-        if pairs[-1] is not None:
-            rows.append([f"{model}: STS-B", *map("{:.0f}".format, pairs), *[""] * 3])
+    """Return what half of the layers, no layer, and others keep of queries whose documents no fit has read."""
+    rows = [["", *FITS, *WORDS]]
+    for model in MODELS:
+        fits, others = _of_half(model), _rivals(model)
         for name, shown in SETS.items():
-            cells = [free.get((total // 2, choice, shown)) for choice in FREE.values()]
-            cells += [fits.get((name, verb, "unseen")) for verb in FITS.values()]
-            cells += [others.get((name, way)) for way in WORDS.values()]
-            if cells[0] is not None:
-                rows.append([f"{model}: {shown}", *("" if cell is None else f"{cell:.0f}" for cell in cells)])
+            cells = [fits.get((name, verb, "unseen")) for verb in FITS.values()]
+            if all(cell is not None for cell in cells):
+                cells += [others.get((name, way)) for way in WORDS.values()]
+                rows.append([f"{model}: {shown}", *(f"{cell:.0f}" for cell in cells if cell is not None)])
     return rows
 
 
@@ -159,19 +154,6 @@ def _rivals(model: str) -> dict[tuple[str, str], float]:
     file = RESULTS / "rivals" / f"{model}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["set", "way", "kept"])
     return dict(zip(zip(table["set"], table["way"], strict=True), table["kept"], strict=True))
-
-
-def _splits(model: str) -> dict[tuple[int, str, str], float]:
-    """Return the shares by depth, choice of layers and set."""
-    if (shares := _free(model)).empty:
-        return {}
-    found = {name: shares[name].dropna().to_dict() for name in ("STS-B", *SETS.values())}
-    return {
-        (depth, choice, name): of[layers]
-        for depth, choice, layers in _named(model)
-        for name, of in found.items()
-        if layers in of
-    }
 
 
 def _named(model: str) -> list[tuple[int, str, str]]:

@@ -83,14 +83,7 @@ def aligned(
     """Align a model on unlabelled texts; return it and the seconds it took."""
     texts, sizes = (50_000, sizes_ladder(model)) if method in FOR_LADDER else (10_000, None)
     begin = time.perf_counter()
-    made = align(
-        model,
-        unlabelled(seed, options, texts),
-        sizes,
-        layers=options.layers,
-        rotation="similarity",
-        batch_size=options.batch_size,
-    )
+    made = align(model, unlabelled(seed, options, texts), sizes, layers=options.layers, batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 

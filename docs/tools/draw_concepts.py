@@ -31,7 +31,7 @@ RESULTS = IMAGES.parents[1] / "benchmarks" / "results" / "reproduce"
 def draw_kept() -> Figure:
     """Draw what each size keeps of the whole model's score: by two free choices of layers, and aligned."""
     panels = {
-        "first layers": RESULTS / "100x64/scores/sts.cut.0.csv",
+        "first layers": RESULTS / "100x64-ends/scores/sts.cut.0.csv",
         "first and last layers": RESULTS / "100x64-ends/scores/sts.first_and_last_layers.0.csv",
         "first and last layers, aligned": RESULTS / "100x64-ends/scores/sts.cut_aligned.0.csv",
     }

@@ -132,7 +132,7 @@ def test_a_limit_on_checkpoints_is_that_of_recommend(grid: GridResult, tmp_path:
     assert not any(answer(page, share, "512")[0].startswith("4L") for share in SHARES)
     assert grid.latency is not None
     without = grid.with_latency(grid.latency.drop(columns="megabytes"))
-    with pytest.raises(ValueError, match="max_megabytes needs the bytes of checkpoints"):
+    with pytest.raises(ValueError, match="max_megabytes needs the bytes of checkpoints, which the grid of org/model lacks"):
         without.report(page, max_megabytes=60)
 
 

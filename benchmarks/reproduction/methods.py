@@ -10,6 +10,7 @@ from torch import nn
 
 from reproduction.angle import AnglEObjective
 from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.losses import (
     EspressoLoss,
     KLAlignment,
@@ -34,6 +35,7 @@ __all__ = [
     "LABELLED",
     "METHODS",
     "PRETRAINED",
+    "ROTATED",
     "SEPARATE",
     "SIMCSE",
     "UNALIGNED_ENDS",
@@ -57,6 +59,10 @@ ALIGNED_FIRST = "aligned, distillation with labels"
 
 # Methods with alignment after training: name -> name of the trained method.
 ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", "distillation", ALIGNED_FIRST)}
+
+# With the first coordinates that suit a use best: name -> `rotation`. An index of the model is void.
+ROTATED: dict[str, Rotation] = {f"{CUT}, aligned for {use}": use for use in ("similarity", "search")}
+ALIGNED |= dict.fromkeys(ROTATED, CUT)
 
 # The package's recommendation for labelled data.
 BEST = f"{ALIGNED_FIRST}, aligned"

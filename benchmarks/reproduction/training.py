@@ -6,6 +6,7 @@ import argparse
 import copy
 import time
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -21,6 +22,7 @@ from reproduction.methods import (
     LABELLED,
     METHODS,
     PRETRAINED,
+    ROTATED,
     SIMCSE,
     UNALIGNED_ENDS,
 )
@@ -82,8 +84,9 @@ def aligned(
 ) -> tuple[SentenceTransformer, float]:
     """Align a model on unlabelled texts; return it and the seconds it took."""
     texts, sizes = (50_000, sizes_ladder(model)) if method in FOR_LADDER else (10_000, None)
+    settings: dict[str, Any] = {"layers": options.layers, "batch_size": options.batch_size}
     begin = time.perf_counter()
-    made = align(model, unlabelled(seed, options, texts), sizes, layers=options.layers, batch_size=options.batch_size)
+    made = align(model, unlabelled(seed, options, texts), sizes, rotation=ROTATED.get(method), **settings)
     return made, time.perf_counter() - begin
 
 

@@ -38,27 +38,30 @@ _MOST = 3000  # texts whose neighbours are looked for
 def chosen_rotation(
     spread: Float[Tensor, "dim dim"], pairs: Mapping[str, Pairs], rotation: Rotation | None
 ) -> Float[Tensor, "dim dim"]:
-    """Return the rotation under which narrow sizes agree best with the full one, if it is clearly better than none.
+    """Return the coordinates whose narrow sizes agree best with the full one.
 
     Args:
         spread: Covariance of what the depths predict of the whole model's embeddings.
         pairs: Pairs of texts at the full size, by what they are for: similarity and search.
-        rotation: What to choose for; None for both: similarity decides whether to rotate, and
-            search between rotations.
+        rotation: What to choose for. None: the coordinates stay unless a rotation is clearly
+            better for similarity, and search decides between rotations that are as good.
     """
     identity = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
-    told_by = "search" if rotation == "search" else "similarity"
+    told_by = rotation or "similarity"
     if rotation == "keep" or len(pairs[told_by][0]) < _GROUPS * _FEWEST:
         return identity
     turns = [identity, *(rotated(spread, share) for share in _MIXED)]
     judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
-    best = 1 + int(judged[told_by][1:].mean(1).argmax())
-    if not _clearly(judged[told_by][best] - judged[told_by][0]):
+    told = judged[told_by]
+    if rotation is not None:
+        return turns[int(told.mean(1).argmax())]
+    best = 1 + int(told[1:].mean(1).argmax())
+    if not _clearly(told[best] - told[0]):
         return identity
     # Neighbours tell rotations apart that close texts do not.
-    as_good = [place for place in range(1, len(turns)) if not _clearly(judged[told_by][best] - judged[told_by][place])]
-    between = judged["similarity" if rotation == "similarity" else "search"].mean(1)
-    return turns[max(as_good, key=lambda place: between[place])]
+    as_good = [place for place in range(1, len(turns)) if not _clearly(told[best] - told[place])]
+    by_search = judged["search"].mean(1)
+    return turns[max(as_good, key=lambda place: by_search[place])]
 
 
 def _clearly(gains: NDArray[np.float64]) -> bool:

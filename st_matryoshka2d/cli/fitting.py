@@ -34,8 +34,8 @@ _INTO = typer.Option(
 _PROMPT = typer.Option(help="Put in front of each text.")
 _PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
 _ROTATION = typer.Option(
-    help="Keep the coordinates, so that an index of MODEL stays valid; or rotate them if that is "
-    "clearly better for close texts (similarity) or for search. By default similarity.",
+    help="Keep the coordinates, so that an index of MODEL stays valid; or take those whose first ones "
+    "suit close texts (similarity) or search best. By default, rotate only if that is clearly better.",
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation, neighbours, rotated, with_words_left_out
@@ -85,6 +87,25 @@ def test_a_rotation_is_chosen_only_if_its_pairs_need_one(
     torch.testing.assert_close(turn @ turn.T, torch.eye(DIM), atol=1e-5, rtol=0)
     assert torch.equal(turn, torch.eye(DIM)) is not turns
     assert torch.equal(turn, choose(close, near, rotation)), "the same pairs, the same rotation"
+
+
+@pytest.mark.parametrize("rotation", ["similarity", "search"])
+def test_the_best_for_its_pairs_is_taken_though_not_clearly_better(rotation: Rotation) -> None:
+    flat = torch.ones(DIM)
+    assert torch.equal(choose(flat, flat, None), torch.eye(DIM))
+    one, other = pairs(flat)
+    full = torch.cosine_similarity(one, other)
+
+    def agreement(turn: Tensor) -> float:
+        narrow = torch.cosine_similarity((one @ turn.T)[:, :8], (other @ turn.T)[:, :8])
+        groups = zip(narrow.split(60), full.split(60), strict=True)
+        return float(np.mean([spearmanr(part, whole)[0] for part, whole in groups]))
+
+    spread = BEHIND.square().diag().double()
+    tried = [torch.eye(DIM), *(rotated(spread, share) for share in (0.2, 0.4, 0.6, 1.0))]
+    best = max(tried, key=agreement)
+    assert not torch.equal(best, torch.eye(DIM))
+    assert torch.equal(choose(flat, flat, rotation), best)
 
 
 def test_few_pairs_choose_nothing() -> None:

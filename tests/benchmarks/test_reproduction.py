@@ -124,23 +124,6 @@ def test_the_picture_of_the_readme_is_described_as_the_scores_are() -> None:
         assert f"{round(kept.min())} to {round(kept.max())} %" in readme
 
 
-def test_page_quotes_distances_of_other_ways() -> None:
-    page = " ".join((ROOT / "docs" / "other_ways.md").read_text(encoding="utf-8").split())
-
-    def behind(file: str) -> pd.DataFrame:
-        cells = pd.read_csv(ROOT / "benchmarks" / "results" / "baselines" / file)
-        aligned = cells[cells["way"] == "first and last layers, aligned"][["table", "size", "score"]]
-        found = cells[~cells["way"].str.contains("aligned")].merge(aligned, on=["table", "size"], suffixes=("", "_aligned"))
-        return found.assign(behind=found["score_aligned"] - found["score"])
-
-    search = behind("search/search.csv").query("table == 'The ladder'")
-    search = search[search["size"].isin(["1L-16d", "2L-32d", "3L-64d"])]["behind"]
-    assert f"every way without readouts by {search.min():.0f} to {search.max():.0f} points" in page
-    larger = behind("all-mpnet-base-v2/sts.csv").query("table != 'Fewer dims, all layers'")
-    assert f"each size of the ladder, by {larger['behind'].min():.0f} to {larger['behind'].max():.0f} points" in page
-    assert (larger["high"] < 0).all()
-
-
 REPORTS = sorted(folder.parent.name for folder in REPRODUCE.glob("*/scores"))
 LARGER_LADDER = ["2L-32d", "4L-64d", "6L-128d", "8L-256d", "10L-512d", "12L-768d"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
-from cells_of_methods import CUTS, DEPTHS, MINILM, MPNET, WIDTHS, cuts, kept, papers, peers, steps
-from cells_of_queries import codes, maps, trained, trained_briefly
+from cells_of_methods import MINILM, MPNET, kept, papers, steps
+from cells_of_queries import trained, trained_briefly
 from cells_of_vocabulary import vocabularies, weights
 from reports import Cells
 
@@ -15,14 +15,8 @@ TABLES = {
     "methods of the papers": papers,
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
     "all-mpnet-base-v2 by size": lambda: kept(MPNET[1], "ladder"),
-    "fewer dims": lambda: cuts("Fewer dims, all layers", ["6L-32d", "6L-64d", "6L-128d"], WIDTHS),
-    "fewer layers": lambda: cuts("Fewer layers, all dims", ["2L-384d", "3L-384d", "4L-384d"], DEPTHS),
-    "fewer layers and dims": lambda: cuts("The ladder", ["2L-32d", "3L-64d", "4L-128d"], CUTS),
-    "other ways": peers,
     "time of a step": steps,
     "queries by few layers": shallow,
-    "bytes of a vector": codes,
-    "another model's index": maps,
     "trained layers": trained,
     "trained briefly": trained_briefly,
     "leaderboard": leaderboard,

@@ -1,15 +1,14 @@
-"""The cells of the tables on methods: those of the papers, other ways to cut, losses."""
+"""The cells of the tables on methods: those of the papers, and losses."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["CUTS", "DEPTHS", "MINILM", "MPNET", "WIDTHS", "cuts", "kept", "papers", "peers", "steps"]
+__all__ = ["MINILM", "MPNET", "kept", "papers", "steps"]
 
 # The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's
 # learning rate.
@@ -28,25 +27,6 @@ METHODS = {
     "aligned, not trained": "cut, aligned",
     "recipe": RECIPE,
 }
-BOTH_ENDS = "first and last layers"
-WIDTHS = [
-    *["first dims", "random dims, seed 0", "dims of most variance", "random rotation"],
-    *["components", "components, white", "first and last layers, aligned"],
-]
-DEPTHS = [
-    *["first layers", BOTH_ENDS, "evenly spaced layers", "layers of most influence"],
-    *["first layers, aligned", "evenly spaced layers, aligned", "first and last layers, aligned"],
-]
-CUTS = [
-    *["first layers, first dims", BOTH_ENDS, "evenly spaced layers, first dims", "layers of most influence, first dims"],
-    *["layers of most influence, components", "first and last layers, aligned"],
-]
-WAYS = [
-    *["6 layers, as it is", "6 layers, first 128 dims", "6 layers, aligned, first 128 dims", "6 layers, 128 components"],
-    *["6 layers, first 64 dims", "6 layers, aligned, first 64 dims", "6 layers, 64 components"],
-    *["6 layers, aligned, first 64 dims, int8", "3 layers, as they are", "3 layers, 64 components", "3 layers, aligned"],
-    *["queries 3 layers, documents 6, aligned", "model2vec, 256 dims", "model2vec, 64 dims"],
-]
 LOSSES = {
     ("`StarbucksLoss`, 6 sizes", "MultipleNegativesRanking"): ("starbucks", "mnrl"),
     ("`StarbucksLoss`, 6 sizes", "Matryoshka2dLoss, all layers and dims"): ("starbucks", "st-2d"),
@@ -85,8 +65,12 @@ def kept(folder: str, sts: str) -> Cells:
     sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
     trained = RECIPE.replace(",", "").replace(" ", "_")
     ways = {"first layers": "cut", "first and last layers": "first_and_last_layers", "aligned": "cut_aligned"}
-    shown = [("STS", sts, {**ways, "trained": trained})]
-    shown += [(name, suite, ways) for name, suite in (("search", "retrieval"), ("classification", "classification"))]
+    rotated = {use: {f"aligned for {use}": f"cut_aligned_for_{use}"} for use in ("similarity", "search")}
+    shown = [
+        ("STS", sts, {**ways, **rotated["similarity"], "trained": trained}),
+        ("search", "retrieval", {**ways, **rotated["search"]}),
+        ("classification", "classification", ways),
+    ]
     rows = [["", *sizes]]
     for name, suite, methods in shown:
         whole = by_size(folder, suite, "cut")[sizes[-1]]
@@ -102,22 +86,6 @@ def by_size(folder: str, suite: str, method: str) -> pd.Series:
     """Return the mean over tasks and seeds at each size."""
     scores = pd.concat(map(pd.read_csv, (RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")))
     return scores.groupby(scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d")["score"].mean()
-
-
-def cuts(table: str, sizes: Sequence[str], ways: Iterable[str]) -> Cells:
-    """Return STS and search at some sizes; a star marks a difference to alignment that is more than chance."""
-    shown: dict[str, dict[tuple[str, str], str]] = {"STS": {}, "search": {}}
-    for kind, file in (("STS", "baselines/sts.csv"), ("search", "baselines/search/search.csv")):
-        with (RESULTS / file).open(encoding="utf-8", newline="") as cells:
-            for cell in csv.DictReader(cells):
-                star = "*" if float(cell["low"]) > 0 or float(cell["high"]) < 0 else ""
-                if cell["table"] == table:
-                    shown[kind][cell["way"], cell["size"]] = f"{float(cell['score']):.1f}{star}"
-    # scored on the same sets, without an interval
-    free = by_size(MINILM[1], "sts", "first_and_last_layers")
-    shown["STS"] |= {(BOTH_ENDS, size): f"{free[size]:.1f}" for size in sizes}
-    head = ["", *(f"{kind}, {size}" for kind in shown for size in sizes)]
-    return [head, *([way, *(cells.get((way, size), "") for cells in shown.values() for size in sizes)] for way in ways)]
 
 
 def steps() -> Cells:
@@ -136,9 +104,3 @@ def steps() -> Cells:
         ["Loss", "against", *files.values()],
         *([*names, *(of.get(pair, "") for of in ratios)] for names, pair in LOSSES.items()),
     ]
-
-
-def peers() -> Cells:
-    """Return the ways of `benchmarks/peers.py` that the page discusses."""
-    table = reported("peers/README.md")
-    return [table[""], *([way, *table[way]] for way in WAYS)]

@@ -83,7 +83,16 @@ def model2vec_for_queries(model: Remembering, of: PublicSet) -> Rows:
 
 def influential(model: Remembering, of: PublicSet) -> Rows:
     """Keep half of the layers, those of most influence, on both sides, and components of their embeddings."""
-    cut = most_influential(model, of.some(1)[:256], full_size(model).num_layers // 2)
+    return compressed(most_influential(model, of.some(1)[:256], full_size(model).num_layers // 2), of)
+
+
+def ends(model: Remembering, of: PublicSet) -> Rows:
+    """Keep half of the layers, the first and the last, on both sides, and components of their embeddings."""
+    return compressed(truncate(model, num_layers=full_size(model).num_layers // 2), of)
+
+
+def compressed(cut: SentenceTransformer, of: PublicSet) -> Rows:
+    """Search by components of the documents."""
     queries, documents = both(cut, of)
     narrow = components(documents, _DIM)
     return unit(narrow(queries)) @ unit(narrow(documents)).T
@@ -144,6 +153,7 @@ WAYS: dict[str, Way] = {
     "model2vec for both": model2vec,
     "model2vec for queries": model2vec_for_queries,
     f"half of the layers: those of most influence, {_DIM} components, for both": influential,
+    f"half of the layers: first and last, {_DIM} components, for both": ends,
     f"half of the layers: `align`, {_DIM} dims, for both": small,
 }
 
@@ -175,7 +185,7 @@ def main() -> None:
         for way in options.ways:
             best = of.ndcg(whole(other if way in INTO else model, of)).mean()
             count = "all" if options.read >= len(of.documents) else f"{options.read:,}"
-            title = f"in the index of {other.name}{INTO[way][1]}, {count} documents in the fit" if way in INTO else way
+            title = f"in the index of {other.name}{INTO[way][1]}, fitted on {count} documents" if way in INTO else way
             found = of.ndcg(ways[way](model, of)).mean()
             row = pd.DataFrame([(name, title, found, best, 100 * found / best)], columns=table.columns).round(3)
             print(row.to_string(header=False, index=False), flush=True)

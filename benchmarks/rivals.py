@@ -161,6 +161,12 @@ WAYS: dict[str, Way] = {
 INTO = {"into": (into, ""), "rotated": (rotated, " by one rotation")}
 
 
+def ordered(ways: pd.Series) -> pd.Series:
+    """Put ways into their order here, and those into other indexes last."""
+    places = {way: place for place, way in enumerate(WAYS)}
+    return ways.map(places).fillna(len(places))
+
+
 def main() -> None:
     """Score ways, and write the table of those that there are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -190,6 +196,7 @@ def main() -> None:
             row = pd.DataFrame([(name, title, found, best, 100 * found / best)], columns=table.columns).round(3)
             print(row.to_string(header=False, index=False), flush=True)
             table = pd.concat([table, row] if len(table) else [row]).drop_duplicates(["set", "way"], keep="last")
+            table = table.sort_values("way", key=ordered, kind="stable")
             table.to_csv(file, index=False)
     wide = table.pivot(index="way", columns="set", values=["ndcg", "kept"]).reindex(table["way"].unique())
     shown = [name for name in TASKS if name in wide["ndcg"]]

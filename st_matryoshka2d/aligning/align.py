@@ -113,8 +113,8 @@ def align(
         rotation: What the first coordinates are chosen for. None: they stay, unless a rotation is
             clearly better for texts that are close in meaning, and the model was not trained for
             several dims. `"keep"`: they stay, so that the full size is the model as it was, bit for
-            bit, and so is an index. `"similarity"` and `"search"`: those of a few rotations, and
-            the model's own, that suit close texts best, or the nearest texts of the corpus.
+            bit, and so is an index. `"similarity"` and `"search"`: the best of these and a few
+            rotations, for close texts or for the nearest texts of the corpus.
         steps: Steps of gradient descent that refine each depth in the model's own space, if more
             than 2,000 texts are different; 0 for none.
         batch_size: Texts per forward pass.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -19,9 +18,9 @@ def nli(data: Path, count: int) -> list[str]:
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
-def documents(data: Path, names: Sequence[str] = SEARCH) -> list[str]:
+def documents(data: Path) -> list[str]:
     """Return 10,000 NLI sentences and the documents of the search tasks."""
-    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in names]
+    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in SEARCH]
     found = [
         " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
     ]

@@ -3,12 +3,11 @@
     python benchmarks/reproduce.py --data DATA                                  # all-MiniLM-L6-v2, 100 steps of 64
     python benchmarks/reproduce.py --data DATA --bf16                           # 3 times as fast with AVX-512 BF16
     python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
-    python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites
-    choosing python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another
-    model, such as all-mpnet-base-v2 python benchmarks/reproduce.py --data DATA --layers ends
-    # aligned depths also keep the last layers python benchmarks/reproduce.py --data DATA --methods
-    Starbucks 2DMSE --suites sts retrieval truncation python benchmarks/reproduce.py --data DATA
-    --methods                        # only the report, from existing scores
+    python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites choosing
+    python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another model
+    python benchmarks/reproduce.py --data DATA --layers ends                    # depths keep first and last layers
+    python benchmarks/reproduce.py --data DATA --methods 2DMSE --suites sts retrieval truncation
+    python benchmarks/reproduce.py --data DATA --methods                        # only the report
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive, negative) and `nli/pairs_train.parquet`
 (premise, hypothesis, label); `sts/<name>/test.parquet` (sentence1, sentence2, score);

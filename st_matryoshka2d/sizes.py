@@ -102,10 +102,7 @@ class Size:
         """
         match = re.fullmatch(r"(\d+)l-(\d+)d", text.strip().lower()) if isinstance(text, str) else None
         if match is None:
-            raise UsageError(
-                f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}. For layers or dims alone, pass "
-                "num_layers or dim."
-            )
+            raise UsageError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
         return cls(int(match[1]), int(match[2]))
 
 

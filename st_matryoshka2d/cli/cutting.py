@@ -110,6 +110,7 @@ def truncate(
     )
     if texts:
         cut = truncate(cut, vocabulary=texts, max_tokens=max_tokens)
+    print_agreement(cut)
     save_model(cut.half() if half else cut, out)
 
 

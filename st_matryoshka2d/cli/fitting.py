@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.cli.models import save_model
+from st_matryoshka2d.cli.models import print_agreement, save_model
 from st_matryoshka2d.cli.options import (
     TEXTS,
     BatchSize,
@@ -77,6 +77,7 @@ def align(
         rotation=rotation,
         batch_size=batch_size,
     )
+    print_agreement(aligned)
     save_model(aligned, out)
 
 
@@ -120,4 +121,6 @@ def fit_queries(
 
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
     given: dict[str, Any] = {"queries": asked, "embeddings": embeddings, "batch_size": batch_size}
-    save_model(fit_queries(opened, searched, **given), out)
+    fitted = fit_queries(opened, searched, **given)
+    print_agreement(fitted)
+    save_model(fitted, out)

@@ -24,7 +24,6 @@ def save_model(model: SentenceTransformer, folder: Path) -> None:
     model.save_pretrained(str(folder))
     with suppress(UsageError):  # at its full size there is nothing to add
         add_to_model_card(folder)
-    print_agreement(model)
     written(folder)
 
 

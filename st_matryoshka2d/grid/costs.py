@@ -35,11 +35,13 @@ def costs(
 ) -> pd.DataFrame:
     """Score and cost of every size and precision, ascending; NaN if a task, or the largest size, was not scored.
 
-    With `queries_per_document`, there is one row per pair of query size and document size.
+    With `queries_per_document`, there is one row per pair of query size and document size; without it, the grid has one
+    document size, or that of the query.
     """
-    cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
+    cells, pairs = ["num_layers", "dim", "precision", "documents"], queries_per_document is not None
     # A missing task makes the mean NaN: a size must not look better for skipping a task.
-    scores = means(selected(frame, task, metric, free=cells), cells).mean(axis=1, skipna=False)
+    rows = selected(frame, task, metric, free=cells if pairs else cells[:-1])
+    scores = means(rows, cells).mean(axis=1, skipna=False)
     kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64", "megabytes": float}
     times = pd.DataFrame(latency, columns=[*kinds]).astype(kinds).set_index("num_layers")
     table = scores.rename("score").reset_index().join(times, on="num_layers")
@@ -51,8 +53,10 @@ def costs(
     # In this order because a narrow terminal hides the middle columns.
     names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text"]
     names += ["parameters", "megabytes", "bytes"]
+    if pairs or (table["documents"] != AXES["documents"]).any():
+        names.append("documents")
     if queries_per_document is not None:
-        names += ["documents", "milliseconds_in_all"]
+        names.append("milliseconds_in_all")
         column = PER_DOCUMENT if latency is not None and PER_DOCUMENT in latency else "milliseconds_per_text"
         of_documents = pd.DataFrame(latency, columns=["num_layers", column]).astype(float).set_index("num_layers")[column]
         once = of_documents.reindex([size.num_layers for size in documents]).array

@@ -186,7 +186,8 @@ class GridResult(Scores):
             reference: Grid to which scores are relative, such as that of the model before training;
                 None for this grid.
             queries_per_document: Expected queries over the life of the index, divided by its
-                documents; needs `with_latency`. None: queries and documents have the same size.
+                documents; needs `with_latency`. None: documents have the size of the query, or the
+                one that the grid was scored with.
             cost: What counts first, one of the costs of `pareto`: `"bytes"` for the smallest
                 vector, `"megabytes"` for the smallest checkpoint. None for the time.
 

@@ -76,7 +76,7 @@ class Recommendation:
 
     @property
     def documents(self) -> Size:
-        """The chosen document size; equals `size` unless `queries_per_document` was given."""
+        """The document size: the chosen one, or that of the grid; equals `size` where both sides have the same."""
         return document_size(self.frame.iloc[0])
 
     @property

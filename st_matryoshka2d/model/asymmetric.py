@@ -1,4 +1,4 @@
-"""Put two sizes of an aligned model into one checkpoint: a small one for queries, a large one for documents."""
+"""Put two sizes of a model into one checkpoint: a small one for queries, a large one for documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def asymmetric(
     query: Size | str | int | SentenceTransformer,
     document: Size | str | int | None = None,
 ) -> SentenceTransformer:
-    """Put two sizes of an aligned model into one: `encode_query` runs the small one, `encode_document` the large one.
+    """Put two sizes of a model into one: `encode_query` runs the small one, `encode_document` the large one.
 
     The result is a plain `SentenceTransformer` that starts with a `Router`: once saved, it loads
     anywhere without this package, and mteb and others that call `encode_query` and
@@ -39,7 +39,8 @@ def asymmetric(
     kept.
 
     Args:
-        model: A model that `align` returned, with all its readouts.
+        model: A model that `align` returned, with all its readouts; for a token table, one that
+            `fit_queries` returned.
         query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0
             is the token table of `fit_queries`. Or an encoder, such as a cut that was trained to
             return the embeddings of the whole model.

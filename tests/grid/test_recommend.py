@@ -208,6 +208,17 @@ def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) 
     assert "ms a document and its queries" in str(best)
 
 
+@pytest.mark.parametrize("documents", ["4L-64d", "2L-20d"])
+def test_a_grid_of_one_document_size_says_which(documents: str) -> None:
+    grid = GridResult(random_grid(0).to_frame().assign(documents=documents)).with_latency(random_times(0))
+    best = grid.recommend(0.1)
+    own = Size.parse(documents)
+    assert best.documents == Size(own.num_layers, min(own.dim, best.size.dim))
+    assert f"{best.size} for queries, {best.documents} for documents" in str(best)
+    assert set(best.to_frame()["documents"]) == set(grid.pareto()["documents"]) == {documents}
+    assert best.to_frame()["bytes"][0] == 4 * best.documents.dim
+
+
 @pytest.mark.parametrize("order", [("4L-64d", "2L-64d", "same size"), ("2L-64d", "4L-64d"), ("2L-64d", "1L-64d")])
 def test_shares_of_pairs_refer_to_the_deepest_documents(order: tuple[str, ...]) -> None:
     parts = [random_grid(number).to_frame().assign(documents=documents) for number, documents in enumerate(order)]

@@ -26,7 +26,7 @@ from measure import DATA, described, markdown, megabytes, model_name
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
-from st_matryoshka2d.model.kept_layers import FIRST
+from st_matryoshka2d.model.layers import FIRST
 
 WAYS: dict[str, dict[str, Any]] = {
     "first layers": {"layers": FIRST},

@@ -35,7 +35,6 @@ from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
-from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart
 from st_matryoshka2d.sizes import full_size, mrl_dims
@@ -192,7 +191,8 @@ def main() -> None:
     depths = options.depths or list(range(1, full.num_layers + 1))
     embedding = options.data, options.cache / name, options.query, options.document
     embedded = Embedded(model, depths, *embedding, bf16=options.bf16)
-    first = Embedded(keeping(Pipeline.of(plain), "first").model, depths, *embedding, prefix="first-", bf16=options.bf16)
+    of_first = truncate(plain, num_layers=full.num_layers, layers="first")
+    first = Embedded(of_first, depths, *embedding, prefix="first-", bf16=options.bf16)
     sizes = [size for size in sizes_ladder(model) if size.num_layers in depths]
     out = options.out / name
     out.mkdir(parents=True, exist_ok=True)

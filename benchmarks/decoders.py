@@ -34,8 +34,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoTokenizer, Qwen3Config, Qwen3Model, set_seed
 
 from st_matryoshka2d import Size, align, benchmark_latency, encode_sizes, load, truncate
-from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST
+from st_matryoshka2d.model.layers import ENDS, FIRST
 from st_matryoshka2d.model.pipeline import Pipeline
 
 DEPTHS, DIM, LONGEST = [1, 3, 6, 9, 12], 256, 2048
@@ -114,7 +113,7 @@ def main() -> None:
     model = decoder()
     aligned = {layers: align(model, fitted, layers=layers, show_progress_bar=True) for layers in (FIRST, ENDS)}
     texts = {f"{CHARACTERS} characters": held_out[:LONG], f"{LONGEST} tokens": long_texts(model, paragraphs[FITTED:])}
-    first = keeping(Pipeline.of(model), FIRST).model
+    first = truncate(model, num_layers=Pipeline.of(model).full.num_layers, layers=FIRST)
     named = {"cut": first, "first layers, aligned": aligned[FIRST], "first and last layers, aligned": aligned[ENDS]}
     head = ["", *(f"{depth}L" for depth in DEPTHS)]
     parts = {

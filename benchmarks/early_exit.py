@@ -26,7 +26,7 @@ from reproduction.suites import search_tasks
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, encode_sizes
-from st_matryoshka2d.model.kept_layers import FIRST
+from st_matryoshka2d.model.layers import FIRST
 from st_matryoshka2d.sizes import full_size, sizes_product
 
 K, HALVES, THRESHOLDS = 10, 50, 40

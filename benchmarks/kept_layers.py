@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from st_matryoshka2d import Size, align, encode_sizes, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST
+from st_matryoshka2d.model.layers import ENDS, FIRST
 from st_matryoshka2d.sizes import full_size
 
 WARM_UP = 2

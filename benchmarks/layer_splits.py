@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, truncate
-from st_matryoshka2d.model.kept_layers import ends
+from st_matryoshka2d.model.layers import ends
 from st_matryoshka2d.sizes import full_size
 
 RESULTS = Path(__file__).parent / "results" / "layer_splits"

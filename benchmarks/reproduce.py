@@ -39,7 +39,7 @@ from reproduction.training import aligned, checkpoints, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import load, sizes_ladder
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST
+from st_matryoshka2d.model.layers import ENDS, FIRST
 
 SETTINGS = ["model", "steps", "batch_size", "learning_rate", "layers"]
 LEARNING_RATE = 2e-4

@@ -159,7 +159,7 @@ def score(encoder: Path, pooling: str, seed: int, options: argparse.Namespace) -
         model=model,
         args=arguments,
         train_dataset=triplets.select_columns(["anchor", "positive", "negative"]),
-        loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model)),
+        loss=StarbucksLoss(model, MultipleNegativesRankingLoss(model), layers="first"),
     ).train()
     tasks = [sts_task(pd.read_parquet(options.data / "sts" / name / "test.parquet"), name=name) for name in STS]
     grid = evaluate(model, tasks, sizes=sizes_ladder(model), show_progress_bar=False)

@@ -38,6 +38,8 @@ from sentence_transformers.util import batch_to_device
 from tqdm import tqdm
 
 from st_matryoshka2d import losses as ours
+from st_matryoshka2d import truncate
+from st_matryoshka2d.model.pipeline import Pipeline
 
 PAIRS = [  # timed in one round: a loss, its peer, and the target ratio on a CPU and on CUDA
     ("starbucks", "mnrl", 1.05, nan),
@@ -106,7 +108,9 @@ class Training:
 
     def __init__(self, loss: str, folder: str, options: argparse.Namespace) -> None:
         hf.utils.logging.disable_progress_bar()
-        self.model = SentenceTransformer(folder, device=options.device)
+        model = SentenceTransformer(folder, device=options.device)
+        # the peers train the first layers
+        self.model = truncate(model, num_layers=Pipeline.of(model).full.num_layers, layers="first")
         self.loss = LOSSES[loss](self.model, st.MultipleNegativesRankingLoss(self.model)).to(options.device)
         self.model.train()
         trained = [parameter for parameter in self.loss.parameters() if parameter.requires_grad]

@@ -30,8 +30,7 @@ from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import LossStateCallback
-from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST
+from st_matryoshka2d.model.layers import ENDS, FIRST
 from st_matryoshka2d.model.pipeline import Pipeline
 
 __all__ = ["aligned", "checkpoints", "trained"]
@@ -76,7 +75,8 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     if method == PRETRAINED:
         return pretrained(seed, options, checkpoints(method, seed, options) / "backbone")
     model = SentenceTransformer(options.model, device=options.device)
-    return keeping(Pipeline.of(model), ENDS if method == UNALIGNED_ENDS else FIRST).model, 0.0
+    layers = ENDS if method == UNALIGNED_ENDS else FIRST
+    return truncate(model, num_layers=Pipeline.of(model).full.num_layers, layers=layers), 0.0
 
 
 def aligned(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -26,9 +27,8 @@ from st_matryoshka2d.aligning.sample import (
 )
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
-from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
-from st_matryoshka2d.model.kept_layers import LayersByDepth, passes
+from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, least_depth
 from st_matryoshka2d.sizes import (
@@ -180,7 +180,7 @@ def align(
             target = target_of(into, texts, prompt_name, batch_size, hidden)
         start = starting_point(without_adapters(pipeline), layers)
         if target is None:
-            most, cost = _SAMPLE, passes(start.model.config, full.num_layers)
+            most, cost = _SAMPLE, start.layers.passes()
         else:
             most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
         check_modules(start)
@@ -273,8 +273,6 @@ def _declared(
         if target.similarity is not None:
             aligned.model.similarity_fn_name = target.similarity
     readouts = [*range(least_depth(aligned.model), 1), *depths[:-1]]
-    for route in aligned.routes.values():
-        config = route.transformer.model.config
-        Declaration.of(config).aligned(sizes, readouts, result.agreement, into).write(config)
     name_apart(aligned.model, model, what)
-    return aligned
+    declared = aligned.declaration.aligned(sizes, readouts, result.agreement, into)
+    return aligned.declare(replace(declared, layers=aligned.layers.written()))

@@ -14,9 +14,8 @@ from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers, keeps_ends
+from st_matryoshka2d.model.layers import ENDS, FIRST, Choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
@@ -26,19 +25,18 @@ from st_matryoshka2d.model.readout_files import linear_of
 _TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 
-def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
-    """Return the model with the layers of its depths declared; weights are shared."""
+def starting_point(pipeline: Pipeline, layers: Choice | None) -> Pipeline:
+    """Return the model with the layers that its depths will keep."""
     if layers is not None:
-        return keeping(pipeline, layers)
-    if not keeps_ends(pipeline.model.config):
+        return pipeline.keeping(layers)
+    if pipeline.layers.by_depth != ENDS:
         return pipeline
-    ends = keeping(pipeline, ENDS)
     try:
-        for name, backbone in ends.backbones.items():
-            check_depths(ends.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
+        for name, backbone in pipeline.backbones.items():
+            check_depths(pipeline.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
     except ValueError:
-        return keeping(pipeline, FIRST)  # its layers only work in a row
-    return ends
+        return pipeline.keeping(FIRST)  # its layers only work in a row
+    return pipeline
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:
@@ -84,8 +82,7 @@ def without_readouts(pipeline: Pipeline) -> Pipeline:
     if len(parts) == len(pipeline.model):
         return pipeline
     plain = pipeline.remade({name: share_memory(module) for name, module in parts})
-    replace(plain.declaration, readouts=None).write(plain.model.config)
-    return plain
+    return replace(plain, declaration=replace(plain.declaration, readouts=None))
 
 
 def _at_the_end(way: nn.Module, fit: Fit, route: str, dtype: torch.dtype) -> dict[str, nn.Module]:

@@ -158,8 +158,8 @@ def gather(
 ) -> dict[str, Gathered]:
     """Embed texts by each route of the model, and if close ones are needed, copies of some."""
     depth, dim = pipeline.full.num_layers, pipeline.full.dim
-    every = EveryLayer.of(pipeline.model, range(1, depth + 1), normalize=False)
-    whole = EveryLayer.of(pipeline.model, [depth], normalize=False)
+    every = EveryLayer.of(pipeline, range(1, depth + 1), normalize=False)
+    whole = EveryLayer.of(pipeline, [depth], normalize=False)
     places, copies = with_words_left_out([text.text for text in texts] if close else [], _COPIES)
     lacking = [texts[at]._replace(text=copy) for at, copy in zip(places, copies, strict=True)]
     gathered = {}

@@ -19,7 +19,6 @@ from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import smallest_depth_with
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import is_table, least_depth, require_readouts, require_table
 from st_matryoshka2d.model.sides import with_modules
@@ -43,13 +42,14 @@ class EveryLayer(SortedByTokens):
     sees_prompts: bool = True  # not the table of a model, whose rows contain what its prompts do
 
     @classmethod
-    def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
+    def of(cls, model: SentenceTransformer | Pipeline, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
         """Wrap a model up to the deepest of these depths, with shared weights."""
         wanted = sorted(set(depths))
         if is_table(model):
             return cls._of_table(with_modules(model, dict(model.named_children()), cls), normalize)
-        pipeline = Pipeline.of(model)
-        require_readouts(model, model.config, wanted)
+        pipeline = model if isinstance(model, Pipeline) else Pipeline.of(model)
+        model, full = pipeline.model, pipeline.full
+        require_readouts(model, pipeline.declaration, full.num_layers, wanted)
         if wanted[-1] == 0:
             table = cls._of_table(pipeline_at_depth(pipeline, 0, cls), normalize)
             table.sees_prompts = False
@@ -58,7 +58,7 @@ class EveryLayer(SortedByTokens):
         if wanted[0] == 0:
             require_table(model)
         layers = [depth for depth in wanted if depth]
-        deepest = smallest_depth_with(model.config, layers)
+        deepest = pipeline.layers.smallest_depth_with(layers)
         every = pipeline_at_depth(pipeline, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.ends = pipeline.trailing_normalize() if normalize else []
@@ -66,7 +66,7 @@ class EveryLayer(SortedByTokens):
         for name, backbone in pipeline.backbones.items():
             if below := [depth for depth in layers if depth < deepest]:
                 check_depths(pipeline.routes[name].transformer.model, backbone, below)
-            every.backbones[name] = replace(backbone, num_layers=deepest)
+            every.backbones[name] = replace(backbone, layers=pipeline.layers.within(deepest))
         for transformer in transformers_of(every):
             transformer.model.config.output_hidden_states = True
         return every

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.processes import Encode
 from st_matryoshka2d.model.identity import model_name, model_revision
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules
 
 _CHUNK = 2048  # texts that are embedded between two writes to disk
@@ -35,17 +36,20 @@ class TextEncoder:
     """A model that embeds texts at several layers; mteb's own wrapper chooses the prompt and the method."""
 
     def __init__(
-        self, model: SentenceTransformer, depths: Iterable[int], document_depths: Iterable[int] | None = None
+        self, model: SentenceTransformer | Pipeline, depths: Iterable[int], document_depths: Iterable[int] | None = None
     ) -> None:
-        self.depths = tuple(sorted({*depths}))
+        self.model, layers = (model.model, model.layers) if isinstance(model, Pipeline) else (model, None)
+        sides = sides_of(self.model)  # each has one depth
+        of_documents = {*depths} if document_depths is None else {*document_depths}
+        self.depths = tuple(sorted({*depths} if sides else {*depths} | of_documents))
         # Only queries need the other depths, and a corpus is long.
-        self.document_depths = self.depths if document_depths is None else tuple(sorted({*document_depths}))
-        self.similarity = str(SimilarityFunction(model.similarity_fn_name).value)
+        self.document_depths = tuple(sorted(of_documents))
+        self.similarity = str(SimilarityFunction(self.model.similarity_fn_name).value)
+        encoders = self._of_sides(sides) if sides else self._of_depths(model)
         self._wrappers: dict[tuple[int, ...], Any] = {
-            depths: SentenceTransformerEncoderWrapper(encoder)
-            for depths, encoder in _encoders(model, self.depths, self.document_depths).items()
+            depths: SentenceTransformerEncoderWrapper(encoder) for depths, encoder in encoders.items()
         }
-        identity = {"name": model_name(model), "revision": model_revision(model)}
+        identity = {"name": model_name(self.model), "revision": model_revision(self.model, layers)}
         self.meta: ModelMeta = self._wrappers[self.depths].mteb_model_meta.model_copy(update=identity)
 
     def __call__(self, texts: list[str], depths: tuple[int, ...], **kwargs: Any) -> NDArray[np.floating]:
@@ -53,15 +57,14 @@ class TextEncoder:
         loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=kwargs.get("batch_size", 32))
         return np.asarray(self._wrappers[depths].encode(loader, **kwargs))
 
+    def _of_depths(self, model: SentenceTransformer | Pipeline) -> dict[tuple[int, ...], SentenceTransformer]:
+        """Return the model that embeds at each group of depths, in full width."""
+        return {wanted: EveryLayer.of(model, wanted) for wanted in {self.depths, self.document_depths}}
 
-def _encoders(
-    model: SentenceTransformer, depths: tuple[int, ...], document_depths: tuple[int, ...]
-) -> dict[tuple[int, ...], SentenceTransformer]:
-    """Return the model that embeds at each of these groups of depths, in full width."""
-    if not (sides := sides_of(model)):
-        return {wanted: EveryLayer.of(model, wanted) for wanted in {depths, document_depths}}
-    wide = {name: with_modules(side, dict(side.named_children()), SortedByTokens) for name, side in sides.items()}
-    return {depths: wide[QUERY], document_depths: wide[DOCUMENT]}
+    def _of_sides(self, sides: Mapping[str, SentenceTransformer]) -> dict[tuple[int, ...], SentenceTransformer]:
+        """Return the side of an asymmetric model that embeds at each depth, in full width."""
+        wide = {name: with_modules(side, dict(side.named_children()), SortedByTokens) for name, side in sides.items()}
+        return {self.depths: wide[QUERY], self.document_depths: wide[DOCUMENT]}
 
 
 class Embeddings:

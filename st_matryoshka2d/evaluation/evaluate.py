@@ -18,8 +18,7 @@ from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import ENDS, Layers, keeps_ends, of_depth
+from st_matryoshka2d.model.layers import ENDS, Choice, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
@@ -36,7 +35,7 @@ def evaluate(
     dims: int | Iterable[int] | None = None,
     sizes: Iterable[Size | str] | None = None,
     *,
-    layers: Layers | Sequence[int] | None = None,
+    layers: Choice | Sequence[int] | None = None,
     documents: Size | str | Iterable[Size | str] | None = None,
     precisions: str | Iterable[str] = AXES["precision"],
     cache: Cache = None,
@@ -116,7 +115,7 @@ def evaluate(
     wanted = _sizes_to_score(num_layers, dims, sizes, full, least)
     if layers is not None and pipeline is not None:
         choice = of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers
-        model = keeping(pipeline, choice, sorted({size.num_layers for size in wanted})).model
+        pipeline = pipeline.keeping(choice, sorted({size.num_layers for size in wanted}))
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)
@@ -127,7 +126,7 @@ def evaluate(
         if side is None or size.dim <= side.dim
     ]
     grid = score_variants(
-        model,
+        pipeline or model,
         chosen,
         variants,
         cache=cache,
@@ -136,7 +135,7 @@ def evaluate(
         corpus_chunk_size=corpus_chunk_size,
         show_progress_bar=show_progress_bar,
     )
-    if layers is None and pipeline is not None and keeps_ends(model.config):
+    if layers is None and pipeline is not None and pipeline.layers.by_depth == ENDS:
         layers = ENDS
     return replace(grid, layers=layers if layers is None or isinstance(layers, str) else list(layers))
 

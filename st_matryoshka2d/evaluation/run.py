@@ -24,12 +24,12 @@ from st_matryoshka2d.evaluation.store import Cache, Scored, Store
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant
 from st_matryoshka2d.grid.grid_result import GridResult
-from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size, positive_int
 
 
 def score_variants(
-    model: SentenceTransformer,
+    model: SentenceTransformer | Pipeline,
     tasks: Sequence[AbsTask],
     variants: Sequence[Variant],
     *,
@@ -45,8 +45,7 @@ def score_variants(
     positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1: all processors, as in joblib
     of_documents = {variant.document_layers for variant in variants}
     depths = {variant.size.num_layers for variant in variants}
-    # each side of an asymmetric model has one depth
-    encoder = TextEncoder(model, depths if sides_of(model) else depths | of_documents, of_documents)
+    encoder = TextEncoder(model, depths, of_documents)
     parts = [part for task in tasks for part in parts_of(task)]
     arguments = {
         MODEL: encoder.meta.revision,
@@ -62,8 +61,8 @@ def score_variants(
             return GridResult.merge([grid for task in tasks for grid in run.grids(task)])
 
     with random_states_kept():
-        grid = in_all_processes(model, encoder, lead, arguments)
-    return replace(grid, revision=str(encoder.meta.revision), full_size=str(full_size(model)))
+        grid = in_all_processes(encoder.model, encoder, lead, arguments)
+    return replace(grid, revision=str(encoder.meta.revision), full_size=str(full_size(encoder.model)))
 
 
 @dataclass(frozen=True)

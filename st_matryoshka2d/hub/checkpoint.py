@@ -41,7 +41,6 @@ class Checkpoint:
     cache_folder: str | None = None
     local_files_only: bool = False
     route: str | None = None  # the only route of a `Router` that is read
-    layers: str | Sequence[int] | None = None  # those that a cut keeps, if the caller chose them
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:

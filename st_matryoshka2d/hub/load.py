@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -21,11 +19,11 @@ from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
-from st_matryoshka2d.model.cut import cut_of, declare_cut
+from st_matryoshka2d.model.cut import cut_of
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
-from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
+from st_matryoshka2d.model.layers import Cut, depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -57,8 +55,8 @@ def load(
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
-            saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
-            the last ones do, are copied from a folder to a temporary one meanwhile.
+            saved with a `TruncatedTransformer` is read whole and then cut, and so is a folder whose
+            cut keeps other layers than the first.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
             model is loaded, an aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
@@ -100,88 +98,88 @@ def load(
     checkpoint, kwargs = opened(name_or_path, kwargs)
     if depth == 0 and route is None and not checkpoint.is_table:
         return load_table(checkpoint, kwargs, dim, allow_bin)
-    checkpoint = replace(checkpoint, route=route, layers=layers)
-    # Windows deletes no file that is in use
-    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
-        plan = planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
-        model, declared, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
+    plan = planned(replace(checkpoint, route=route), kwargs, depth, layers, allow_bin)
+    if plan.cut is None:
+        model, declared, full = _cut_whole(plan.checkpoint, plan.kwargs, depth, dim, layers)
+    else:
+        model, declared, full = _some_layers(plan, plan.cut, dim)
     warn_if_untrained(declared, full_size(model), full)
     watch(model)
     return model
 
 
-def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
+def _cut_whole(
+    checkpoint: Checkpoint,
+    kwargs: dict[str, Any],
+    num_layers: int | None,
+    dim: int | None,
+    layers: str | Sequence[int] | None,
+) -> tuple[SentenceTransformer, Declaration, Size]:
     """Load all weights and cut the model; also return what the whole declares, and its size."""
-    checkpoint, kwargs = plan.checkpoint, plan.kwargs
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
-    check_weights(checkpoint, configs, None, kwargs)
-    whole = _assembled(checkpoint, kwargs, checkpoint)
+    check_weights(checkpoint, configs, kwargs)
+    whole = _assembled(checkpoint, kwargs)
     full = full_size(whole)
     if checkpoint.adapter_folders:
         require_declared(checkpoint, whole.config)
-    add_readouts(whole, checkpoint, whole.config, full.num_layers)
-    small, declared = whole, Declaration.of(whole.config)
+    declared = Declaration.of(whole.config)
+    add_readouts(whole, checkpoint, declared, full.num_layers, full.num_layers)
+    small = whole
     if num_layers is not None or dim is not None:
-        small, declared = cut_of(whole, num_layers, dim, checkpoint.layers)
+        small, declared = cut_of(whole, num_layers, dim, layers)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)
     return small, declared, full
 
 
-def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
+def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
     """Load some layers, and check that they equal those of the whole; also return what that declares, and its size."""
-    checkpoint, piece, whole = plan.checkpoint, plan.piece, plan.config
-    cut = cut_config(whole, plan.num_layers)
-    overrides = {name: value for name, value in vars(cut).items() if vars(whole).get(name) != value}
-    kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **overrides}}
-    source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, whole)
-    named = checkpoint if plan.is_copy else source
-    check_weights(source, dict.fromkeys(source.transformer_folders, config), plan.num_layers, kwargs)
+    checkpoint, piece = plan.checkpoint, plan.piece
+    kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **cut.changed}}
+    source = Checkpoint(str(piece)) if piece else checkpoint
+    if piece:
+        check_weights(source, dict.fromkeys(source.transformer_folders, cut.config), kwargs)
+    else:
+        check_weights(source, dict.fromkeys(source.transformer_folders, cut.whole), kwargs, cut)
     revision = kwargs.pop("revision", None) if piece else None
     # The report would list every layer that is left out. Weights that the embeddings need are
     # checked without it.
     with quiet_loading():
-        model = _assembled(source, kwargs, named)
+        model = _assembled(source, kwargs)
     network = Pipeline.of(model).transformer.model
     if piece:
         if checkpoint.commit:
             model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
-    check_loaded(network, whole)
-    declared = Declaration.of(whole)
-    if declared.readouts is not None:
-        add_readouts(model, checkpoint, whole, plan.num_layers)
-    full = Size(whole.num_hidden_layers, full_size(model).dim)
-    _declare(model, dim, whole, full, checkpoint.name if checkpoint.commit else None)
-    return model, declared, full
-
-
-def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full: Size, name: str | None) -> None:
-    """Set the width of a loaded cut, and record in its config and card what it was cut from."""
+    check_loaded(network, cut.whole, cut.layers)
+    if cut.declaration.readouts is not None:
+        add_readouts(model, checkpoint, cut.declaration, cut.layers.total, cut.num_layers)
+    full = Size(cut.layers.total, full_size(model).dim)
     if dim is not None:
         model.truncate_dim = within(dim, full.dim, "dim")
     size = full_size(model)
-    declare_cut(model.config, size, full_config, full, name)
+    cut.declaration.cut(size, full, cut.kept, checkpoint.name if checkpoint.commit else None).write(model.config)
     if size != full:
         replace_card(model)  # it describes the whole model; saving writes a new card
         name_apart(model, model, size)
+    return model, cut.declaration, full
 
 
-def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
-    """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
+    """Build the pipeline, and refuse one that lacks weights."""
     try:
         with one_load_at_a_time:
             model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
-            raise UsageError(f"The weights of {named.name} do not fit its modules. {error}") from error
+            raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        named.check_files()  # names the broken file, which a library's error seldom does
+        checkpoint.check_files()  # names the broken file, which a library's error seldom does
         raise
-    files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
+    files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
     cast_tables(model, kwargs)
-    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 
 

@@ -25,12 +25,14 @@ from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readou
 from st_matryoshka2d.sizes import Size, within
 
 
-def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
+def add_readouts(
+    model: SentenceTransformer, checkpoint: Checkpoint, declaration: Declaration, total: int, num_layers: int
+) -> None:
     """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
-    depths = Declaration.of(full_config).readouts or []
-    is_whole = bool(depths) and num_layers == full_config.num_hidden_layers
+    depths = declaration.readouts or []
+    is_whole = bool(depths) and num_layers == total
     if not is_whole and num_layers not in depths:
-        require_readouts(model, full_config, [num_layers])
+        require_readouts(model, declaration, total, [num_layers])
         return
     for folder, dense in _places(model, checkpoint).items():
         # a pickle only gets here with `allow_bin`

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
-from transformers import PreTrainedConfig
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
@@ -30,7 +29,7 @@ from st_matryoshka2d.hub.safetensors_header import (
     written_header,
 )
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, lists_of, shapes_in
-from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
+from st_matryoshka2d.model.layers import Cut
 from st_matryoshka2d.model.readout_files import readout_file
 
 # File suffixes of configurations, tokenizers and model cards.
@@ -82,8 +81,7 @@ class Piece:
     """The blocks of a depth, and all but the blocks: what is read of a checkpoint, and how it is written."""
 
     checkpoint: Checkpoint
-    config: PreTrainedConfig  # of the whole model
-    num_layers: int
+    cut: Cut
     plan: Plan
 
     def write(self, folder: Path, allow_bin: bool, show_progress_bar: bool) -> None:
@@ -91,7 +89,7 @@ class Piece:
         _copy_small_files(self.checkpoint, allow_bin, folder)
         home = folder / self.checkpoint.transformer
         written = self.checkpoint.fetch(self.checkpoint.within_transformer("config.json"))
-        (home / "config.json").write_text(_config_of_piece(written, self.config, self.num_layers), encoding="utf-8")
+        (home / "config.json").write_text(_config_of_piece(written, self.cut), encoding="utf-8")
         total = sum(tensor.stop - tensor.start for tensor in self.plan.tensors)
         settings = {"total": total, "unit": "B", "unit_scale": True, "desc": WEIGHTS, "disable": not show_progress_bar}
         bar = tqdm(**settings)  # type: ignore[no-untyped-call]
@@ -102,16 +100,14 @@ class Piece:
                     bar.update(out.write(part))
 
 
-def piece_of(
-    checkpoint: Checkpoint, config: PreTrainedConfig, num_layers: int, find: Callable[[str], Weights]
-) -> Piece | None:
-    """Plan the piece of a depth, from the headers that `find` opens, and check its shapes; None if blocks have no list."""
+def piece_of(checkpoint: Checkpoint, cut: Cut, find: Callable[[str], Weights]) -> Piece | None:
+    """Plan the piece of a cut, from the headers that `find` opens, and check its shapes; None if blocks have no list."""
     lists: list[str] = []
 
     def select(names: Collection[str]) -> dict[str, str]:
-        depth = depth_of(config, checkpoint.name, len(names))
-        lists.extend(lists_of(config, checkpoint.name))
-        return names_kept(names, lists, depth, kept_layers(config, num_layers)) if lists else {name: name for name in names}
+        depth = depth_of(cut.whole, checkpoint.name, len(names))
+        lists.extend(lists_of(cut.whole, checkpoint.name))
+        return names_kept(names, lists, depth, cut.kept) if lists else {name: name for name in names}
 
     def opened(file: str) -> tuple[Weights, Header]:
         weights = find(file)
@@ -120,12 +116,11 @@ def piece_of(
     plan = plan_of(_shards_of(checkpoint, find), select, opened)
     if not lists:
         return None
-    what = checkpoint.name
-    if (kept := kept_layers(config, num_layers)) != list(range(num_layers)):
-        # as an error names the latter
-        what = f"{what} (with layers {kept} as {list(range(num_layers))})"
-    check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), what)
-    return Piece(checkpoint, config, num_layers, plan)
+    what, places = checkpoint.name, list(range(cut.num_layers))
+    if cut.kept != places:  # as an error names the latter
+        what = f"{what} (with layers {cut.kept} as {places})"
+    check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut.config, what)
+    return Piece(checkpoint, cut, plan)
 
 
 def plan_of(
@@ -163,6 +158,8 @@ def plan_of(
 
 def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
     """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
+    if not lists:
+        raise WholeFileNeededError("One block runs at all depths.")
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
     numbered: dict[str, dict[int, set[str]]] = {}
     for name in names:
@@ -190,11 +187,10 @@ def _shards_of(checkpoint: Checkpoint, find: Callable[[str], Weights]) -> dict[s
     return checkpoint.index(checkpoint.within_transformer(INDEX))
 
 
-def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> str:
+def _config_of_piece(path: Path, cut: Cut) -> str:
     """Change only the depth in the repository's config.json: tokenizers depend on its `transformers_version`."""
-    cut = cut_config(config, num_layers)
-    changed = {name: value for name, value in vars(cut).items() if vars(config).get(name) != value}
-    other_names = {name: own for name, own in config.attribute_map.items() if own in changed}
+    changed = cut.changed
+    other_names = {name: own for name, own in cut.whole.attribute_map.items() if own in changed}
     written = json.loads(path.read_text(encoding="utf-8"))
     changed |= {name: changed[own] for name, own in other_names.items() if name in written}
     return json.dumps(written | changed, indent=2)

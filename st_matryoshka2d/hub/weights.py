@@ -14,7 +14,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
 from st_matryoshka2d.hub.reach import base_of
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
-from st_matryoshka2d.model.kept_layers import cut_config
+from st_matryoshka2d.model.layers import Cut
 from st_matryoshka2d.model.readout_files import readout_file
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own
@@ -62,7 +62,7 @@ def check_bases(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any])
     for folder in checkpoint.adapter_folders:
         base, arguments = base_of(checkpoint, folder, kwargs)
         _require_safetensors(base, "", not base.is_offline, allow_bin)
-        check_weights(base, {"": read_config(base, "", arguments)}, None, arguments)
+        check_weights(base, {"": read_config(base, "", arguments)}, arguments)
 
 
 def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
@@ -82,19 +82,18 @@ def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) 
 
 
 def check_weights(
-    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
+    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], kwargs: Mapping[str, Any], cut: Cut | None = None
 ) -> None:
-    """Check weights against the config of their folder, before a model is built, unless others will be loaded."""
+    """Check weights against the config of their folder, or those of a cut alone, before a model is built from them."""
     if brings_other_weights(kwargs):
         return
     for folder, config in configs.items():
         if not (files := checkpoint.shards_in(folder)):
             continue
         shapes = {name: shape for path in files for name, shape in shapes_in(checkpoint.fetch(path)).items()}
-        depth = depth_of(config, checkpoint.name, len(shapes))
+        depth_of(config, checkpoint.name, len(shapes))
         if not kwargs.get("trust_remote_code"):
-            cut = cut_config(config, num_layers or depth)
-            check_shapes(shapes, cut, f"{checkpoint.weights_in(folder)} of {checkpoint.name}")
+            check_shapes(shapes, cut.config if cut else config, f"{checkpoint.weights_in(folder)} of {checkpoint.name}")
     for _, folder in checkpoint.modules[1:]:
         if checkpoint.weights_in(folder) == (path := join(folder, BIN)):
             shapes_in(checkpoint.fetch(path))

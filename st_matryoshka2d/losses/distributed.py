@@ -10,7 +10,7 @@ import torch
 from sentence_transformers.util import all_gather_with_grad, get_rank, is_dist_initialized
 from torch import Tensor, distributed, nn
 
-from st_matryoshka2d.model.pipeline import Pipeline, unwrap
+from st_matryoshka2d.model.pipeline import routes_of, unwrap
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -42,7 +42,7 @@ def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     # parameters used only there would be reported twice, and those used only by depths outside the
     # step would be awaited forever. Apply the yielded function to everything computed from the
     # outputs, so that the backward pass reaches these parameters.
-    routes = Pipeline.of(unwrap(model)).routes.values() if is_dist_initialized() else ()
+    routes = routes_of(unwrap(model)).values() if is_dist_initialized() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:
         yield lambda values: values

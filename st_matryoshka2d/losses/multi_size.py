@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_te
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import keep_first
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
 from st_matryoshka2d.model.readout import require_readouts, token_table
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
@@ -52,8 +53,8 @@ class MultiSizeLoss(nn.Module):
     A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as
     in 2DMSE. If the model is in evaluation mode or gradients are disabled, nothing is drawn: the
     loss is the mean over all draws, so that the same weights give the same number. A depth trains
-    the layers that the model was aligned with, otherwise its first ones, for which one pass is
-    enough; the config says so from here on. The published recipes are built from this class.
+    the layers that `truncate` keeps, and from the first step on the config says which. The
+    published recipes are built from this class.
     Embeddings at (n, d) are exactly those of `truncate(model, n, d)`: the final norm of pre-norm
     models is applied to every layer, and cut embeddings are not normalised again. Pass this loss to
     the Trainer directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
@@ -77,6 +78,10 @@ class MultiSizeLoss(nn.Module):
             whole batch in the memory of one mini-batch. None disables caching.
         mini_batch_num_tokens: Tokens per mini-batch, without padding, instead of texts; also
             enables gradient caching.
+        layers: Which layers each depth keeps, as for `align`. None: those that the model was
+            aligned or trained with, otherwise `"ends"`, half from the start and half from the end,
+            whose last ones run again for each depth of a step. `"first"` is the papers' setting:
+            one pass serves all depths, and a model that is good already loses far more.
 
     Raises:
         TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one
@@ -110,6 +115,7 @@ class MultiSizeLoss(nn.Module):
         size_weights: Sequence[float] | None = None,
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        layers: Choice | None = None,
     ) -> None:
         super().__init__()
         self.full = trainable_size(model)
@@ -132,10 +138,10 @@ class MultiSizeLoss(nn.Module):
         pipeline = Pipeline.of(model)
         self.raw = any(term.uses_raw for term in self.terms) and bool(pipeline.trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
-        if depths[0] < self.full.num_layers:  # from now on, so that scores in training are of these layers
-            for network in pipeline.networks:
-                keep_first(network.config)
-        require_readouts(model, model.config, depths)
+        if layers is not None:
+            pipeline = pipeline.keeping(layers, depths)
+        self.kept = pipeline.layers if depths[0] < self.full.num_layers else None  # nothing else trains layers
+        require_readouts(model, pipeline.declaration, self.full.num_layers, depths)
         self.backbones = self._checked(pipeline, depths)
         if self.full not in self.sampler.candidates:
             warn(
@@ -197,11 +203,13 @@ class MultiSizeLoss(nn.Module):
 
     def _declare(self) -> None:
         """Write the trained sizes into the model's configs, unless the model is frozen."""
-        model = unwrap(self.model)
+        model, sizes = unwrap(self.model), self.sampler.candidates
         if any(parameter.requires_grad for parameter in model.parameters()):
             for transformer in transformers_of(model):
-                config = transformer.model.config
-                Declaration.of(config).trained(self.sampler.candidates, self.signature).write(config)
+                declared = Declaration.of(transformer.model.config).trained(sizes, self.signature)
+                if self.kept is not None:
+                    declared = replace(declared, layers=self.kept.written())
+                declared.write(transformer.model.config)
 
     def _checked(self, pipeline: Pipeline, depths: list[int]) -> Mapping[str, Backbone]:
         """Find the layers of each route, and check that it can be cut at these depths."""

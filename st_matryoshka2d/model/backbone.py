@@ -21,22 +21,28 @@ from st_matryoshka2d._hosts.transformers import drop_captures
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import require_steady
 from st_matryoshka2d.model.copies import same, trial
-from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
+from st_matryoshka2d.model.layers import Layers, cut_config
 
-# By architecture. Threads may find the same at once, each on a copy of its own.
-_FOUND: dict[str, Backbone] = {}
+# Paths of the blocks and the tail, by architecture. Threads may find the same at once, each on a copy
+# of its own.
+_FOUND: dict[str, tuple[str | None, tuple[str, ...]]] = {}
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """The layers of a model: how many blocks a forward pass runs, and the dotted paths of modules."""
+    """The layers of a model: which blocks each depth runs, and the dotted paths of modules."""
 
-    num_layers: int
+    layers: Layers
     # the list of blocks; None if one block is run `num_layers` times (ALBERT), as only the config
     # shows
     blocks: str | None
     # the modules between the last block and the model's output, in order of use
     tail: tuple[str, ...]
+
+    @property
+    def num_layers(self) -> int:
+        """How many blocks the whole model runs."""
+        return self.layers.total
 
     def blocks_of(self, model: PreTrainedModel) -> list[nn.Module]:
         """List the blocks in order; none if one block is repeated."""
@@ -49,8 +55,8 @@ class Backbone:
         return state
 
 
-def find_backbone(model: nn.Module) -> Backbone:
-    """Find the blocks and the tail of a model."""
+def find_backbone(model: nn.Module, layers: Layers | None = None) -> Backbone:
+    """Find the blocks and the tail of a model; None for the first layers at each depth."""
     refuse_compiled(model)
     model = require_network(model)
     require_steady(model)
@@ -60,8 +66,8 @@ def find_backbone(model: nn.Module) -> Backbone:
     known = architecture(model)
     if known not in _FOUND:
         blocks = _find_blocks(model, num_layers)
-        _FOUND[known] = Backbone(num_layers, blocks, _find_tail(model, blocks))
-    return _FOUND[known]
+        _FOUND[known] = blocks, _find_tail(model, blocks)
+    return Backbone(layers or Layers(num_layers), *_FOUND[known])
 
 
 def require_network(model: object) -> PreTrainedModel:
@@ -92,8 +98,8 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     # Containers are copied, so that the view can have fewer blocks and a config of its own;
     # parameters, buffers and leaf modules are shared, no tensor is made, and the model itself does
     # not change.
-    config = cut_config(model.config, num_layers)
-    layers = kept_layers(model.config, num_layers)
+    config = cut_config(model.config, backbone.layers, num_layers)
+    layers = backbone.layers.kept(num_layers)
     copies: dict[int, nn.Module] = {}
 
     def copy_container(module: nn.Module, path: str, position: int | None = None) -> nn.Module:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +16,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.kept_layers import Layers, choose_layers, kept_layers, of_depth
+from st_matryoshka2d.model.layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
@@ -36,38 +34,22 @@ def cut_of(
         return _narrowed(model, num_layers, dim), Declaration.of(model.config)
     pipeline = Pipeline.of(model)
     if layers is not None and num_layers is not None:
-        pipeline = keeping(pipeline, of_depth(layers, num_layers), [num_layers])
+        pipeline = pipeline.keeping(of_depth(layers, num_layers), [num_layers])
     return cut_to(pipeline, num_layers, dim), pipeline.declaration
 
 
-def keeping(pipeline: Pipeline, layers: Layers, depths: Sequence[int] = ()) -> Pipeline:
-    """Return the model with other layers for its depths; of these depths, none may have a readout for others."""
-    chosen = pipeline.copied()
-    for network in chosen.networks:
-        # others leave no layer out
-        below = [depth for depth in depths if 0 < depth < network.config.num_hidden_layers]
-        before = [kept_layers(network.config, depth) for depth in below]
-        choose_layers(network.config, layers, below)
-        if before != [kept_layers(network.config, depth) for depth in below]:
-            # they were trained with other layers
-            declared, total = Declaration.of(network.config), network.config.num_hidden_layers
-            sizes = [size for size in declared.sizes if size.num_layers == total]
-            replace(declared, sizes=sizes).write(network.config)
-    return chosen
-
-
 def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
-    """Cut a model, with the layers that it declares."""
+    """Cut a model."""
     model, full = pipeline.model, pipeline.full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
-    require_readouts(model, model.config, [depth])
+    require_readouts(model, pipeline.declaration, full.num_layers, [depth])
     cut = pipeline_at_depth(pipeline, depth, SentenceTransformer)
     cut.truncate_dim = width
     if depth:
-        size, name = full_size(cut), _name(model)
+        size, kept, name = full_size(cut), pipeline.layers.kept(depth), _name(model)
         for transformer in transformers_of(cut):
-            declare_cut(transformer.model.config, size, model.config, full, name)
+            pipeline.declaration.cut(size, full, kept, name).write(transformer.model.config)
     return cut
 
 
@@ -86,20 +68,18 @@ def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | Non
     for transformer in transformers_of(cut):
         config = transformer.model.config
         depth, width = config.num_hidden_layers, full_size(cut).dim
-        declare_cut(config, Size(depth, width), copy.copy(config), Size(depth, full.dim), _name(model))
+        size, whole = Size(depth, width), Size(depth, full.dim)
+        Declaration.of(config).cut(size, whole, range(depth), _name(model)).write(config)
     return cut
 
 
-def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
-    """Write into a cut's config what it was cut from, and what holds of it."""
-    Declaration.of(original).cut(size, full, kept_layers(original, size.num_layers), name).write(config)
-
-
 def without_adapters(pipeline: Pipeline) -> Pipeline:
-    """Return the model itself, or if it has PEFT adapters, the whole of it with merged ones."""
+    """Return the model itself, or if it has PEFT adapters, the model with merged ones."""
     if not any(map(adapter_layers, pipeline.networks)):
         return pipeline
-    return pipeline.remade(dict(cut_to(pipeline).named_children()))
+    (name, first), *head = pipeline.model.named_children()
+    merged = _first_at_depth(first, pipeline.layers, pipeline.full.num_layers, plain=True)
+    return pipeline.remade({name: merged, **{path: share_memory(module) for path, module in head}})
 
 
 def pipeline_at_depth(pipeline: Pipeline, num_layers: int, cls: type[Made], *, plain: bool = True) -> Made:
@@ -112,7 +92,7 @@ def pipeline_at_depth(pipeline: Pipeline, num_layers: int, cls: type[Made], *, p
         return _without_network(pipeline, cls)
     (name, first), *head = pipeline.model.named_children()
     after = {path: _at_depth(module, num_layers, plain) for path, module in head}
-    return with_modules(pipeline.model, {name: _first_at_depth(first, num_layers, plain), **after}, cls)
+    return with_modules(pipeline.model, {name: _first_at_depth(first, pipeline.layers, num_layers, plain), **after}, cls)
 
 
 def _at_depth(module: nn.Module, num_layers: int, plain: bool) -> nn.Module:
@@ -131,15 +111,15 @@ def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
     return alone
 
 
-def _first_at_depth(first: Any, num_layers: int, plain: bool) -> nn.Module:
+def _first_at_depth(first: Any, layers: Layers, num_layers: int, plain: bool) -> nn.Module:
     if not isinstance(first, Router):
-        return cut_transformer(first, num_layers, merge=plain)
+        return cut_transformer(first, layers, num_layers, merge=plain)
     cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
     routes: dict[str, nn.Module] = {}
     for name, way in first.sub_modules.items():
         (place, start), *rest = way.named_children()
         if start not in cuts:
-            cuts[start] = _first_at_depth(start, num_layers, plain)
+            cuts[start] = _first_at_depth(start, layers, num_layers, plain)
         after = {path: _at_depth(module, num_layers, plain) for path, module in rest}
         routes[name] = around(way, {place: cuts[start], **after})
     return around(first, {"sub_modules": around(first.sub_modules, routes)})

@@ -20,13 +20,12 @@ _DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
 _LISTED = 64  # longer lists of sizes are written as layers by dims, plus the others
 _DIGITS = 4  # of agreement
 
-_LAYERS = "matryoshka_layers"
 _KEYS = {
     "sizes": "matryoshka_sizes",
     "loss": "matryoshka_loss",
     "dims": "matryoshka_dimensions",  # this and the next are read by vLLM and other servers
     "is_matryoshka": "is_matryoshka",
-    "layers": _LAYERS,
+    "layers": "matryoshka_layers",
     "readouts": "matryoshka_readouts",
     "agreement": "matryoshka_agreement",
     "into": "matryoshka_into",
@@ -154,12 +153,6 @@ class Declaration:
             before = before or range(1, full.num_layers + 1)
             origin["layers"] = [before[layer] for layer in kept]
         return origin
-
-
-def declared_layers(config: Any) -> Mapping[str, Any] | None:
-    """Return `Declaration.layers` alone, which each forward pass asks for."""
-    layers: Mapping[str, Any] | None = getattr(config, _LAYERS, None)
-    return layers
 
 
 def is_ours(key: str) -> bool:

@@ -16,8 +16,7 @@ from transformers.cache_utils import Cache
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.copies import register_outputs
-from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
-from st_matryoshka2d.model.pipeline import Pipeline, unwrap
+from st_matryoshka2d.model.pipeline import route_taken, routes_of, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths
@@ -46,12 +45,11 @@ def layer_features(
     # The full model is called exactly once, through its wrapper if it has one, so that distributed
     # training synchronises.
     pipeline = unwrap(model)
-    checked = Pipeline.of(pipeline)
-    name = checked.route_of(features)
-    whole, backbone = checked.routes[name], backbones[name]
+    name = route_taken(pipeline, features)
+    whole, backbone = routes_of(pipeline)[name], backbones[name]
     network = whole.transformer.model
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
-    deepest = backbone.num_layers if skips_layers(network.config) else max(layers)
+    deepest = backbone.num_layers if backbone.layers.skips else max(layers)
     depth = {"num_layers": deepest} if forward is None and "num_layers" in pipeline.get_model_kwargs() else {}
     # A pipeline that is cut already returns its states; the model as the user has it does so during
     # this call only.
@@ -102,7 +100,7 @@ def recorded(model: PreTrainedModel, backbone: Backbone) -> Iterator[Calls]:
     """Record the calls of blocks by this thread if some depth skips layers."""
     register_outputs(model)
     calls: Calls = {}
-    blocks = backbone.blocks_of(model) if skips_layers(model.config) else []
+    blocks = backbone.blocks_of(model) if backbone.layers.skips else []
     thread = get_ident()
 
     def record(layer: int) -> Any:
@@ -127,10 +125,9 @@ def state_at(
 ) -> Tensor:
     """Return the output of the model cut to a depth below its own, (batch, tokens, hidden)."""
     # The first layers that it keeps without a gap were run already; the others run on their state.
-    layers = kept_layers(model.config, num_layers)
-    shared = next((place for place, layer in enumerate(layers) if layer != place), num_layers)
-    if backbone.blocks is None:
-        shared = num_layers  # ALBERT runs one block again and again
+    layers = backbone.layers.kept(num_layers)
+    # ALBERT runs one block again and again
+    shared = num_layers if backbone.blocks is None else backbone.layers.shared(num_layers)
     state = states[shared]
     blocks = backbone.blocks_of(model)
     for layer in layers[shared:]:

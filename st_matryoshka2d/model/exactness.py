@@ -13,25 +13,26 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, refusal, settings, shallow_view
 from st_matryoshka2d.model.copies import same, skeleton, trial
 from st_matryoshka2d.model.depths import recorded, state_at
-from st_matryoshka2d.model.kept_layers import keeps_ends
+from st_matryoshka2d.model.layers import ENDS, Layers
 
-# Depths that were found exact, by architecture. Threads may check the same at once, each on copies
-# of its own.
-_EXACT: dict[str, frozenset[int]] = {}
+# What was found exact: an architecture with some of its layers. Threads may check the same at once,
+# each on copies of its own.
+_EXACT: set[tuple[str, tuple[int, ...]]] = set()
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[int]) -> None:
     """Check on a few tokens that the model can be cut at these depths, once for models that are built alike."""
     known = architecture(model)
-    unknown = set(depths) - _EXACT.get(known, frozenset())
+    kept = {depth: (known, tuple(backbone.layers.kept(depth))) for depth in depths}
+    unknown = sorted(depth for depth, cut in kept.items() if cut not in _EXACT)
     if not unknown:
         return
     try:
-        _check(model, backbone, sorted(unknown))
+        _check(model, backbone, unknown)
     except Exception as error:
-        free = ' Perhaps its first layers can be: pass layers="first".' if keeps_ends(model.config) else ""
+        free = ' Perhaps its first layers can be: pass layers="first".' if backbone.layers.by_depth == ENDS else ""
         raise refusal(model, f"{type(error).__name__}: {error}{free}") from error
-    _EXACT[known] = _EXACT.get(known, frozenset()) | unknown
+    _EXACT.update(kept.values())
 
 
 def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
@@ -47,10 +48,10 @@ def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
     check_depths(plain, find_backbone(plain), [plain.config.num_hidden_layers])
 
 
-def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
+def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig, layers: Layers) -> None:
     """Check that a model loaded with fewer layers equals that part of the full one, without its other weights."""
     cut = find_backbone(model)
-    full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
+    full = Backbone(layers, cut.blocks, cut.tail)
     view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
     view.load_state_dict(model.state_dict(), assign=True)
     nn.Module.to(view, model.device)  # buffers that no checkpoint has, such as positions

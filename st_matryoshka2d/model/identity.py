@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.declaration import is_ours
-from st_matryoshka2d.model.kept_layers import listed_layers
+from st_matryoshka2d.model.layers import Layers
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -90,8 +90,8 @@ def model_name(model: SentenceTransformer) -> str:
     return f"local/{folder}" if folder else "unnamed/model"
 
 
-def model_revision(model: SentenceTransformer) -> str:
-    """Return 40 hexadecimal digits that change with anything that changes an embedding."""
+def model_revision(model: SentenceTransformer, layers: Layers | None = None) -> str:
+    """Return 40 hexadecimal digits that change with anything that changes an embedding, such as chosen layers."""
     # A commit of the Hub is not enough: a model in memory may have been trained since it was
     # loaded.
     digest = hashlib.sha256()
@@ -100,18 +100,18 @@ def model_revision(model: SentenceTransformer) -> str:
         # numpy has no bfloat16, so hash a view of the bytes
         content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(memoryview(content))
-    digest.update(json.dumps(_settings(model), sort_keys=True, default=str).encode())
+    digest.update(json.dumps(_settings(model, layers), sort_keys=True, default=str).encode())
     return digest.hexdigest()[:40]
 
 
-def _settings(model: SentenceTransformer) -> dict[str, Any]:
+def _settings(model: SentenceTransformer, layers: Layers | None) -> dict[str, Any]:
     """Return all but the weights that an embedding depends on, by the paths of modules."""
     modules: dict[str, Any] = {}
     for path, part in model.named_modules():
         describe: Any = getattr(part, "get_config_dict", None)
         modules[path] = [type(part).__name__, describe()] if describe else []
         if isinstance(part, Transformer):
-            network, tokenizer = _settings_of(part), _tokenizer(part.tokenizer)
+            network, tokenizer = _settings_of(part, layers), _tokenizer(part.tokenizer)
             modules[path] += [network, tokenizer, adapter_settings(part.model)]
         elif isinstance(part, StaticEmbedding):
             modules[path].append(json.loads(part.tokenizer.to_str()))
@@ -125,11 +125,11 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
     }
 
 
-def _settings_of(transformer: Transformer) -> dict[str, Any]:
+def _settings_of(transformer: Transformer, layers: Layers | None) -> dict[str, Any]:
     """Return the config without entries that change no embedding, and the layers that depths keep."""
     config = transformer.model.config
     entries = {key: value for key, value in config.to_dict().items() if not (key in _WITHOUT_EFFECT or is_ours(key))}
-    return entries | {"layers": layers} if (layers := listed_layers(config)) else entries
+    return entries | {"layers": listed} if (listed := (layers or Layers.of(config)).written()) else entries
 
 
 def _tokenizer(tokenizer: Any) -> Any:

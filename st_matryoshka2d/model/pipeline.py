@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,8 @@ from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
-from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.layers import Choice, Layers, rechosen
 from st_matryoshka2d.model.sides import on_route, with_modules
 from st_matryoshka2d.sizes import Size, full_size
 
@@ -63,6 +63,8 @@ class Pipeline:
     model: SentenceTransformer
     # those of its `Router` by name, or the only one under an empty name
     routes: Mapping[str, Route]
+    declaration: Declaration  # what the model says about itself
+    layers: Layers  # of each depth
 
     @classmethod
     def of(cls, model: object) -> Pipeline:
@@ -71,10 +73,8 @@ class Pipeline:
             refuse_compiled(model)
             hint = f" Load it first: SentenceTransformer({model!r})." if isinstance(model, str) else ""
             raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.{hint}")
-        (_, first), *after = model.named_children()
-        if isinstance(first, Router):
-            return cls(model, _routes_of(first, dict(after)))
-        return cls(model, {"": Route(_checked(first, [module for _, module in after]), dict(after))})
+        declaration = Declaration.of(model.config)
+        return cls(model, routes_of(model), declaration, Layers.of(model.config, declaration))
 
     @cached_property
     def full(self) -> Size:
@@ -84,12 +84,7 @@ class Pipeline:
     @cached_property
     def backbones(self) -> Mapping[str, Backbone]:
         """The layers of each route; a family that cannot be cut is refused here."""
-        return {name: find_backbone(route.transformer.model) for name, route in self.routes.items()}
-
-    @property
-    def declaration(self) -> Declaration:
-        """What the model says about itself now."""
-        return Declaration.of(self.model.config)
+        return {name: find_backbone(route.transformer.model, self.layers) for name, route in self.routes.items()}
 
     @property
     def has_router(self) -> bool:
@@ -110,11 +105,18 @@ class Pipeline:
         """Make a pipeline of other modules, with the settings and the card of the model."""
         model = with_modules(self.model, modules, SentenceTransformer)
         model.truncate_dim = self.model.truncate_dim
-        return Pipeline.of(model)
+        return replace(Pipeline.of(model), declaration=self.declaration, layers=self.layers)
 
-    def copied(self) -> Pipeline:
-        """Copy the modules, whose tensors are shared."""
-        return self.remade({name: share_memory(part) for name, part in self.model.named_children()})
+    def keeping(self, choice: Choice, depths: Iterable[int] = ()) -> Pipeline:
+        """Return the pipeline with other layers; of these depths, none may have a readout that was fitted to others."""
+        layers, declaration = rechosen(self.layers, self.declaration, choice, depths)
+        return replace(self, declaration=declaration, layers=layers)
+
+    def declare(self, declaration: Declaration) -> Pipeline:
+        """Write a declaration into the configs of the networks."""
+        for network in self.networks:
+            declaration.write(network.config)
+        return replace(self, declaration=declaration)
 
     def require_padding(self) -> None:
         """Refuse a model whose tokenizer cannot pad a batch."""
@@ -125,11 +127,6 @@ class Pipeline:
                 "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
             )
 
-    def route_of(self, features: Mapping[str, Any]) -> str:
-        """Return the name of the route that a batch takes."""
-        first = next(self.model.children())
-        return route_name(first, features) if isinstance(first, Router) else ""
-
     def trailing_normalize(self) -> list[nn.Module]:
         """Return the `Normalize` modules at the end; refuse routes of which only some have one."""
         ends = {name: list(way.head.values())[len(way.without_normalize().head) :] for name, way in self.routes.items()}
@@ -139,6 +136,20 @@ class Pipeline:
                 f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
             )
         return next(iter(ends.values()))
+
+
+def routes_of(model: SentenceTransformer) -> dict[str, Route]:
+    """Check the modules of a model, and return its routes."""
+    (_, first), *after = model.named_children()
+    if isinstance(first, Router):
+        return _routes_of(first, dict(after))
+    return {"": Route(_checked(first, [module for _, module in after]), dict(after))}
+
+
+def route_taken(model: SentenceTransformer, features: Mapping[str, Any]) -> str:
+    """Return the name of the route that a batch takes."""
+    first = next(model.children())
+    return route_name(first, features) if isinstance(first, Router) else ""
 
 
 def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Route]:

@@ -143,10 +143,10 @@ def is_rotated(model: nn.Module) -> bool | None:
     return None
 
 
-def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:
-    """Refuse a model whose config declares readouts that are missing; warn if it is a cut, which cannot have them."""
-    declared = Declaration.of(config).readouts
-    below = sorted(depth for depth in depths if depth < getattr(config, "num_hidden_layers", 0))
+def require_readouts(model: nn.Module, declaration: Declaration, num_layers: int, depths: Iterable[int]) -> None:
+    """Refuse a model that declares readouts and lacks them; warn if it is a cut, which cannot have them."""
+    declared = declaration.readouts
+    below = sorted(depth for depth in depths if depth < num_layers)
     if declared == [0] and 0 not in below:
         return  # it has a table, and was not aligned
     if declared is None or not below or any(isinstance(module, Readout) for module in model.modules()):
@@ -157,7 +157,7 @@ def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> No
             "sentence-transformers ignores them. Load it with `st_matryoshka2d.load(folder_or_hub_id)`."
         )
     warn(
-        f"This model was cut from an aligned one and only has the readout of its {config.num_hidden_layers} layers, so "
+        f"This model was cut from an aligned one and only has the readout of its {num_layers} layers, so "
         f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead.",
     )
 

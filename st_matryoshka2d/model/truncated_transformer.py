@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from sentence_transformers.base.modules import Transformer
@@ -13,9 +14,11 @@ from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d._hosts.transformers import forget_adapters
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
 from st_matryoshka2d.model.copies import own_tokenizer, share_memory
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths, check_merged
+from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.model.readout import AT_DEPTH, require_readouts
 from st_matryoshka2d.sizes import Size, within
 
@@ -74,7 +77,7 @@ class TruncatedTransformer(Transformer):
         Args:
             num_layers: Layers to keep; None for the default depth.
         """
-        return cut_transformer(self, self._depth(num_layers))
+        return cut_transformer(self, self._as_declared().layers, self._depth(num_layers))
 
     def forward(self, features: dict[str, Any], num_layers: int | None = None, **kwargs: Any) -> dict[str, Any]:
         """Run `num_layers` layers.
@@ -93,8 +96,8 @@ class TruncatedTransformer(Transformer):
             whole: dict[str, Any] = super().forward(features, **kwargs)
             return whole
         if not self.has_readouts:
-            require_readouts(self, self.model.config, [depth])
-        shallow = around(self, {**parts(self), "model": shallow_view(self.model, self._backbone, depth)})
+            require_readouts(self, Declaration.of(self.model.config), self._backbone.num_layers, [depth])
+        shallow = around(self, {**parts(self), "model": shallow_view(self.model, self._as_declared(), depth)})
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
         return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
@@ -103,8 +106,12 @@ class TruncatedTransformer(Transformer):
 
     def _set_depth(self, num_layers: int | None) -> None:
         self._backbone = find_backbone(self.model)
-        check_depths(self.model, self._backbone, list(range(1, self._backbone.num_layers + 1)))
+        check_depths(self.model, self._as_declared(), list(range(1, self._backbone.num_layers + 1)))
         self.num_layers: int | None = None if num_layers is None else self._depth(num_layers)
+
+    def _as_declared(self) -> Backbone:
+        """Return the layers with those that each depth keeps now: the model may be aligned or trained meanwhile."""
+        return replace(self._backbone, layers=Layers.of(self.model.config))
 
     def _depth(self, num_layers: Size | str | int | None) -> int:
         if isinstance(num_layers, (Size, str)):
@@ -121,10 +128,10 @@ class TruncatedTransformer(Transformer):
 TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
-def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True) -> Transformer:
+def cut_transformer(module: Transformer, layers: Layers, num_layers: int, *, merge: bool = True) -> Transformer:
     """Cut a Transformer module to a plain one with fewer layers; weights are shared, unless adapters are merged."""
     model = module.model
-    backbone = find_backbone(model)
+    backbone = find_backbone(model, layers)
     check_depths(model, backbone, [num_layers])
     cut = copy.copy(module)  # without what torch.compile made of the module
     if isinstance(module, TruncatedTransformer):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from st_matryoshka2d.errors import DataWarning, warn
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
-from st_matryoshka2d.model.kept_layers import ends
+from st_matryoshka2d.model.layers import ends
 from st_matryoshka2d.sizes import Size
 
 # An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth:

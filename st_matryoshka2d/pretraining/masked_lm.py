@@ -29,7 +29,7 @@ from st_matryoshka2d._hosts.torch import around, parts, put
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.copies import same, trial
-from st_matryoshka2d.model.kept_layers import cut_config
+from st_matryoshka2d.model.layers import cut_config
 
 
 def load_masked_lm(
@@ -83,7 +83,7 @@ class MaskedLM:
             return torch.cat([cls[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
 
         replacements = {self.entry: _InPlace(with_cls), str(self.backbone.blocks): blocks}
-        view = _replaced(mlm.base_model, replacements, cut_config(mlm.config, len(blocks)))
+        view = _replaced(mlm.base_model, replacements, cut_config(mlm.config, self.backbone.layers, len(blocks)))
         states: Tensor = view(**inputs).last_hidden_state
         return states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,8 +17,8 @@ from transformers.utils.generic import ModelOutput
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import share_weights
 from st_matryoshka2d.model.copies import register_outputs
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import keep_first
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
@@ -109,7 +109,6 @@ class SMAEForPreTraining(nn.Module):
         encoder: Any = mlm.base_model
         full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
         self.sizes = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
-        keep_first(encoder.config)
         check_depths(encoder, self._parts.backbone, sorted({size.num_layers for size in self.sizes}))
         self.mlm = mlm
         self.projection = projection
@@ -154,8 +153,10 @@ class SMAEForPreTraining(nn.Module):
         """Save the encoder with its masked-LM head, and the tokenizer if any, without the decoder and W.
 
         `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this
-        package.
+        package. Its config says that each depth keeps the first layers, which were trained.
         """
+        config = self.mlm.base_model.config
+        replace(Declaration.of(config), layers=self._parts.backbone.layers.written()).write(config)
         self.mlm.save_pretrained(save_directory)
         share_weights(save_directory)
         if self.tokenizer is not None:

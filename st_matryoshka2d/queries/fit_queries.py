@@ -186,8 +186,7 @@ def with_table(pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Si
         readout = Readout(full.num_layers, same, {}, table).train(model.training)
     after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
     whole = pipeline.remade({**modules, name: readout, **after})
-    whole.declaration.with_table(agreement).write(whole.model.config)
-    return whole
+    return whole.declare(whole.declaration.with_table(agreement))
 
 
 class _Embedder:

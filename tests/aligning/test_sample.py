@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import BertConfig
 
 from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import sample as module
 from st_matryoshka2d.aligning.sample import Gathered, Text, different, drawn, gather, parts_of, without_copies
 from st_matryoshka2d.encoding import progress
-from st_matryoshka2d.model.kept_layers import chosen_layers, passes
+from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers
 from tests.support.families import WORDS
@@ -93,16 +92,12 @@ def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransfor
     ],
 )
 def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int]) -> None:
-    config = BertConfig(num_hidden_layers=depth)
-    assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
-    declare_layers(config, chosen_layers("ends", depth))
-    assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
-    declare_layers(config, {})
-    assert passes(config, depth) == 1, "of the first layers"
+    assert Layers(depth, "ends").passes() == pytest.approx(1 + sum(again) / depth)
+    assert Layers(depth, "first").passes() == 1
 
 
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:
-    declare_layers(tiny.config, chosen_layers("ends", 4))
+    declare_layers(tiny.config, {1: [1], 2: [1, 4], 3: [1, 3, 4]})
     texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
     kept = gather(Pipeline.of(tiny), sampled(tiny, texts)[0], 4, True)[""]
     cuts = [truncate(tiny, num_layers=depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]

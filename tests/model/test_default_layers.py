@@ -31,7 +31,7 @@ from st_matryoshka2d.evaluation import latency
 from st_matryoshka2d.evaluation.evaluator import GridEvaluator
 from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss
 from st_matryoshka2d.model.identity import model_revision
-from st_matryoshka2d.model.kept_layers import ends, kept_layers
+from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.pretraining import SMAEForPreTraining
 from tests.support.declared import declare_layers, declare_training
 from tests.support.families import ENDS, cut_by_hand
@@ -53,12 +53,10 @@ FIRST = {depth: list(range(depth)) for depth in (1, 2, 3, 4)}
     ],
 )
 def test_half_from_the_start_and_half_from_the_end(total: int, expected: dict[int, list[int]]) -> None:
-    config = BertConfig(num_hidden_layers=total)
-    for depth, layers in expected.items():
-        assert ends(depth, total) == layers
-        assert kept_layers(config, depth) == [layer - 1 for layer in layers]
-    assert kept_layers(config, total) == list(range(total))
-    kept = [set(kept_layers(config, depth)) for depth in range(1, total + 1)]
+    default = Layers.of(BertConfig(num_hidden_layers=total))
+    assert {depth: [layer + 1 for layer in default.kept(depth)] for depth in expected} == expected
+    assert default.kept(total) == list(range(total))
+    kept = [set(default.kept(depth)) for depth in range(1, total + 1)]
     assert all(few < many for few, many in pairwise(kept)), "each depth has those of the one below"
 
 
@@ -85,14 +83,25 @@ def built_loss(model: SentenceTransformer, *sizes: str) -> SentenceTransformer:
     return model
 
 
+def stepped(model: SentenceTransformer, *sizes: str, layers: str | None = None) -> SentenceTransformer:
+    """A model after a backward pass, with the weights that it had."""
+    loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), sizes, layers=layers)
+    model.train()
+    loss([model.preprocess(TEXTS[:2], task="document") for _ in range(2)]).backward()
+    model.zero_grad()
+    return model.eval()
+
+
 Make = Callable[[SentenceTransformer], SentenceTransformer]
 DECLARED: dict[str, tuple[Make, dict[int, list[int]]]] = {
     "nothing": (lambda model: model, ENDS),
     "dims alone": (lambda model: declared(model, Size(4, 8), Size(4, 32)), ENDS),
     "a token table": (table, ENDS),
     "trained for fewer layers": (lambda model: declared(model, Size(2, 8), Size(4, 32)), FIRST),
-    "a loss for fewer layers, before its first step": (lambda model: built_loss(model, "2L-8d", "4L-32d"), FIRST),
-    "a loss for dims alone": (lambda model: built_loss(model, "4L-8d", "4L-32d"), ENDS),
+    "a loss for fewer layers, before its first step": (lambda model: built_loss(model, "2L-8d", "4L-32d"), ENDS),
+    "a loss for fewer layers": (lambda model: stepped(model, "2L-8d", "4L-32d"), ENDS),
+    "a loss for the first layers": (lambda model: stepped(model, "2L-8d", "4L-32d", layers="first"), FIRST),
+    "a loss for dims alone": (lambda model: stepped(model, "4L-8d", "4L-32d", layers="first"), ENDS),
     "chosen as the first": (lambda model: truncate(model, num_layers=4, layers="first"), FIRST),
     "aligned with the first": (lambda model: align(model, TEXTS, layers="first", steps=0), FIRST),
     "aligned": (lambda model: align(model, TEXTS, steps=0), ENDS),
@@ -107,7 +116,7 @@ def test_what_a_model_declares_decides(what: str, tiny: SentenceTransformer, tmp
     model = make(tiny)
     model.save_pretrained(str(tmp_path))
     for way in (model, load(tmp_path, device="cpu")):
-        assert {depth: kept_layers(way.config, depth) for depth in (1, 2, 3, 4)} == expected
+        assert {depth: Layers.of(way.config).kept(depth) for depth in (1, 2, 3, 4)} == expected
     cut = truncate(model, num_layers=3)
     assert cut.config.matryoshka_cut.get("layers", [1, 2, 3]) == [layer + 1 for layer in expected[3]]
 
@@ -133,7 +142,7 @@ def test_every_way_to_a_size_agrees(
 ) -> None:
     model = KINDS[kind](tiny, tmp_path)
     if layers is FIRST:
-        built_loss(model, "3L-8d", "4L-32d")
+        stepped(model, "3L-8d", "4L-32d", layers="first")
     model.save_pretrained(str(tmp_path / "model"))
     with cut_by_hand(model, 3, layers[3]):
         expected = model.encode(OTHERS)
@@ -158,7 +167,7 @@ def scored(model: SentenceTransformer, **choice: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
-def test_scores_are_of_these_layers_and_in_training_of_the_first(tiny: SentenceTransformer) -> None:
+def test_scores_are_of_these_layers_and_in_training_of_those_that_are_trained(tiny: SentenceTransformer) -> None:
     cut = {kind: scored(truncate(tiny, num_layers=3, layers=kind)) for kind in ("first", "ends")}
     assert cut["first"] != pytest.approx(cut["ends"], abs=1e-3)
     assert scored(tiny) == pytest.approx(cut["ends"], abs=1e-6)
@@ -166,7 +175,9 @@ def test_scores_are_of_these_layers_and_in_training_of_the_first(tiny: SentenceT
     rows = {"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}
     evaluator = GridEvaluator(sts_task(rows, name="made"), ["3L-32d"], write_csv=False)
     assert evaluator(tiny)["made_03L_0032d"] == pytest.approx(cut["ends"], abs=1e-6)
-    StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny))
+    StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny), layers="first")
+    assert evaluator(tiny)["made_03L_0032d"] == pytest.approx(cut["ends"], abs=1e-6), "nothing was trained"
+    stepped(tiny, "3L-8d", "4L-32d", layers="first")
     assert evaluator(tiny)["made_03L_0032d"] == pytest.approx(cut["first"], abs=1e-6)
     assert scored(tiny, layers="ends") == pytest.approx(cut["ends"], abs=1e-6)
 
@@ -180,7 +191,7 @@ def test_a_cut_of_a_cut_keeps_the_ends_of_what_is_left(tiny: SentenceTransformer
 
 def test_each_route_of_a_router_is_declared(tiny: SentenceTransformer) -> None:
     model = routed(tiny, shared=False)
-    built_loss(model, "2L-8d", "4L-32d")
+    stepped(model, "2L-8d", "4L-32d", layers="first")
     declared = [transformer[0].model.config.matryoshka_layers for transformer in model[0].sub_modules.values()]
     assert declared == [{}, {}]
 
@@ -188,7 +199,7 @@ def test_each_route_of_a_router_is_declared(tiny: SentenceTransformer) -> None:
 def test_pre_training_is_for_the_first_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
     mlm = BertForMaskedLM(BertConfig(**{**tiny.config.to_dict(), "architectures": None}))
     SMAEForPreTraining(mlm, sizes=["2L-8d", "4L-32d"]).save_pretrained(tmp_path)
-    assert kept_layers(BertConfig.from_pretrained(tmp_path), 3) == [0, 1, 2]
+    assert Layers.of(BertConfig.from_pretrained(tmp_path)).kept(3) == [0, 1, 2]
 
 
 def test_models_whose_depths_keep_other_layers_have_other_revisions(tiny: SentenceTransformer) -> None:
@@ -196,4 +207,4 @@ def test_models_whose_depths_keep_other_layers_have_other_revisions(tiny: Senten
     listed = copy.deepcopy(tiny)
     declare_layers(listed.config, {depth: [layer + 1 for layer in ENDS[depth]] for depth in (1, 2, 3)})
     assert model_revision(listed) == before, "the same layers, written out"
-    assert model_revision(built_loss(tiny, "2L-8d", "4L-32d")) != before
+    assert model_revision(stepped(tiny, "2L-8d", "4L-32d", layers="first")) != before

@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
-from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import keep_first
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick
@@ -40,9 +38,9 @@ class Recorder(nn.Module):
         return embeddings[0].square().sum()
 
 
-def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, Any]:
+def seen_by_losses(model: SentenceTransformer, sizes: list[Size], layers: str | None = None) -> dict[Size, Any]:
     recorder = Recorder()
-    MultiSizeLoss(model, recorder, sizes)([model.preprocess(TEXTS)])
+    MultiSizeLoss(model, recorder, sizes, layers=layers)([model.preprocess(TEXTS)])
     return dict(zip(sizes, recorder.seen, strict=True))
 
 
@@ -57,7 +55,7 @@ def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp
     encoded = encode_sizes(model, TEXTS, sizes)
     elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path / "weights")), *list(model)[1:]], device="cpu")
     assert np.array_equal(elastic.encode(TEXTS), model.encode(TEXTS))
-    trained = seen_by_losses(keeping(Pipeline.of(model), "ends").model, sizes)
+    trained = seen_by_losses(model, sizes)
     for size in sizes:
         cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
         ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
@@ -73,8 +71,8 @@ def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp
     assert all(np.abs(low - high).max() > 1e-3 for low, high in pairwise(depths)), "layers must differ"
     whole = model.encode(TEXTS)[:, :16]
     assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
-    for size, embeddings in seen_by_losses(model, sizes).items():  # which declares the first layers
-        cut = truncate(model, size)
+    for size, embeddings in seen_by_losses(model, sizes, layers="first").items():
+        cut = truncate(model, size, layers="first")
         assert "layers" not in cut.config.matryoshka_cut
         assert np.abs(cut.encode(TEXTS) - embeddings).max() <= LARGEST_DIFFERENCE, size
 
@@ -89,9 +87,7 @@ def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str, laye
         "input_ids": torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]]),
         "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
     }
-    if layers == "first":
-        keep_first(model.config)
-    backbone = find_backbone(model)
+    backbone = find_backbone(model, Layers(4, layers))
     assert backbone.blocks is not None
     for num_layers in (1, 3):
         kept = families.ENDS[num_layers] if layers == "ends" else range(num_layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import Tensor
 from transformers import BertConfig
 
+import st_matryoshka2d
 from st_matryoshka2d import (
     DataWarning,
     GridResult,
@@ -30,7 +32,7 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, kept_layers, smallest_depth_with
+from st_matryoshka2d.model.layers import Cut, Layers
 from tests.support import families
 from tests.support.declared import declare_layers, declare_training
 from tests.support.families import cut_by_hand
@@ -46,8 +48,8 @@ FOUR = {1: [1], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
 @pytest.mark.parametrize(
     ("layers", "num_layers", "expected"),
     [
-        ("first", 6, {}),
-        ("ends", 1, {}),
+        ("first", 6, {1: [1], 2: [1, 2], 5: [1, 2, 3, 4, 5]}),
+        ("ends", 1, {1: [1]}),
         ("ends", 2, {1: [1]}),
         ("ends", 4, FOUR),
         ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 5, 6], 4: [1, 2, 5, 6], 5: [1, 2, 4, 5, 6]}),
@@ -56,7 +58,9 @@ FOUR = {1: [1], 2: [1, 4], 3: [1, 3, 4]}  # what "ends" keeps of four layers
     ],
 )
 def test_chosen_layers(layers: Any, num_layers: int, expected: dict[int, list[int]]) -> None:
-    assert chosen_layers(layers, num_layers) == expected
+    chosen = Layers(num_layers).chosen(layers)
+    assert {depth: [layer + 1 for layer in chosen.kept(depth)] for depth in expected} == expected
+    assert chosen.kept(num_layers) == list(range(num_layers))
 
 
 @pytest.mark.parametrize(("layers", "num_layers"), [("ends", 3), ([1, 3, 4], None), ([2, 4], 2), ("first", 2)])
@@ -136,23 +140,32 @@ def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTr
 def test_config_of_cut() -> None:
     config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"))
     declare_layers(config, FOUR)
-    cut: Any = cut_config(config, 3)
-    assert cut.per_layer == list("acd")
-    assert cut.matryoshka_layers == {"1": [1], "2": [1, 3]}, "the layers of lower depths, by their places in the cut"
-    assert [kept_layers(config, depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 2, 3], [0, 1, 2, 3]]
-    assert smallest_depth_with(config, [1, 2, 3]) == 3
-    declare_layers(config, chosen_layers({2: [2, 3]}, 4))
-    assert smallest_depth_with(config, [1, 2]) == 4, "layer 1 is not among 2 and 3"
+    cut = Cut.of(config, 3)
+    assert cut.config.per_layer == list("acd")
+    assert cut.layers.within(3).by_depth == {1: [1], 2: [1, 3]}, "by their places in the cut"
+    assert [cut.layers.kept(depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 2, 3], [0, 1, 2, 3]]
+    assert cut.layers.smallest_depth_with([1, 2, 3]) == 3
+    assert Layers(4).chosen({2: [2, 3]}).smallest_depth_with([1, 2]) == 4, "layer 1 is not among 2 and 3"
     declare_layers(config, {})
-    assert [kept_layers(config, depth) for depth in (1, 2, 3)] == [[0], [0, 1], [0, 1, 2]]
-    assert cut_config(config, 3).matryoshka_layers == {}, "the first, as in the whole"
+    assert Layers.of(config) == Layers(4, "first")
+    assert Layers.of(config).within(3) == Layers(3, "first")
+
+
+def test_a_declaration_is_written_where_a_result_is_declared() -> None:
+    """A config is no variable: who needs the layers of a depth, or what a model declares, takes the value."""
+    package = Path(st_matryoshka2d.__file__).parent
+    written = re.compile(r"[dD]eclar.*\.write\(")
+    writers = {file.relative_to(package).as_posix() for file in package.rglob("*.py") if written.search(file.read_text())}
+    results = {"model/pipeline.py", "model/cut.py", "model/asymmetric.py", "hub/load.py", "cutting/vocabulary.py"}
+    trained = {"losses/multi_size.py", "pretraining/smae.py"}
+    assert writers == results | trained
 
 
 @pytest.mark.parametrize("entry", [None, {"2": [1, 4]}])
 def test_an_impossible_depth_takes_no_memory(entry: Any) -> None:
     config: Any = BertConfig(num_hidden_layers=4, matryoshka_layers=entry)
     config.num_hidden_layers = 10**12
-    assert cut_config(config, 10**12).num_hidden_layers == 10**12
+    assert Cut.of(config, 10**12).config.num_hidden_layers == 10**12
 
 
 def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ import st_matryoshka2d as st
 from st_matryoshka2d import Size, align, asymmetric, encode_sizes, evaluate, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.kept_layers import cut_config
+from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.adapters import lora
 from tests.support.pipelines import TEXTS, elastic
@@ -191,7 +191,7 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda given: truncate(given.ends, num_layers=2, layers="first"), ValueError, r"\[1, 4\], .* not \[1, 2\]"),
     (lambda given: evaluate(given.ends, [], num_layers=3, layers={3: [2, 3, 4]}), ValueError, r"\[1, 3, 4\].*\[2, 3, 4\]"),
     *(
-        (lambda given, entry=entry: cut_config(declared(entry), 2), ValueError, "`matryoshka_layers`.* 2 layers")
+        (lambda given, entry=entry: Layers.of(declared(entry)).kept(2), ValueError, "`matryoshka_layers`")
         for entry in ("ends", {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]})
     ),
     # a depth at call time

@@ -12,6 +12,7 @@ from st_matryoshka2d.losses.checks import positive, trainable_size
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.pca_compression import PCACompression
 from st_matryoshka2d.losses.sampling import FixedSizes
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.sizes import Size, within
 
 
@@ -34,6 +35,7 @@ class EspressoLoss(MultiSizeLoss):
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
         mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
             caching.
+        layers: Which layers each depth keeps, as for `MultiSizeLoss`; `"first"` in the paper.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
@@ -60,6 +62,7 @@ class EspressoLoss(MultiSizeLoss):
         compress_weight: float = 1.0,
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        layers: Choice | None = None,
     ) -> None:
         full = trainable_size(model)
         if full.num_layers < 2 or full.dim < 2:
@@ -72,4 +75,4 @@ class EspressoLoss(MultiSizeLoss):
         weights = {full: 1.0, Size(full.num_layers, k): 1.0, **shallow}
         sizes = FixedSizes(list(weights), full, list(weights.values()), reduction="sum")
         compress = PCACompression(positive(compress_weight, "compress_weight", zero=True))
-        super().__init__(model, loss, sizes, [compress], None, mini_batch_size, mini_batch_num_tokens)
+        super().__init__(model, loss, sizes, [compress], None, mini_batch_size, mini_batch_num_tokens, layers)

@@ -15,6 +15,7 @@ from st_matryoshka2d.losses.pic import PIC
 from st_matryoshka2d.losses.sampling import FixedSizes
 from st_matryoshka2d.losses.sia import SIA, ascending_dims
 from st_matryoshka2d.losses.step import Term
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.sizes import Size, ladder_to
 
 # A.5: layers, the dims of the checkpoints, the full dim; Table 7: alpha.
@@ -54,6 +55,8 @@ class MIPICLoss(MultiSizeLoss):
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
         mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
             caching.
+        kept_layers: Which layers each depth keeps, as `layers` of `MultiSizeLoss`; `"first"` in the
+            paper.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -91,6 +94,7 @@ class MIPICLoss(MultiSizeLoss):
         pic: bool = True,
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        kept_layers: Choice | None = None,
     ) -> None:
         full = trainable_size(model)
         # Models of the paper's shapes have presets; for others the terms use the ladder.
@@ -110,7 +114,7 @@ class MIPICLoss(MultiSizeLoss):
             terms.append(PIC(default.get("checkpoints") if checkpoints is None else checkpoints, 1 - alpha, temperature))
         sizes = [Size(full.num_layers, dim) for dim in dims]
         mrl = FixedSizes(sizes, full, [alpha] * len(sizes), reduction="sum")
-        super().__init__(model, loss, mrl, terms, None, mini_batch_size, mini_batch_num_tokens)
+        super().__init__(model, loss, mrl, terms, None, mini_batch_size, mini_batch_num_tokens, kept_layers)
 
     @staticmethod
     def preset(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import trainable_size
 from st_matryoshka2d.losses.distillation import RelationalDistill
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.sizes import Size, ladder_to, validate_sizes
 
 
@@ -57,6 +58,7 @@ class RelationalDistillLoss(MultiSizeLoss):
             caching.
         across: Weight of a second part, which keeps all sizes in one space; 0 and None as in
             `RelationalDistill`.
+        layers: Which layers each depth keeps, as for `MultiSizeLoss`.
 
     Raises:
         ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or
@@ -80,6 +82,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         loss: nn.Module | None = None,
         mini_batch_num_tokens: int | None = None,
         across: float | None = None,
+        layers: Choice | None = None,
     ) -> None:
         full = trainable_size(model)
         trained = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
@@ -90,7 +93,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         task = NoTask(gather_across_devices) if loss is None else loss
         # The engine divides by the number of sizes; this factor makes the full size count once.
         weights = None if loss is None else [float(len(trained) * (size == full)) for size in trained]
-        super().__init__(model, task, trained, [distill], weights, *at_once)
+        super().__init__(model, task, trained, [distill], weights, *at_once, layers)
 
     @property
     def signature(self) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from st_matryoshka2d.losses.checks import trainable_size
 from st_matryoshka2d.losses.kl_alignment import KLAlignment
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.sizes import Size, ladder_to
 
 
@@ -44,6 +45,7 @@ class StarbucksLoss(MultiSizeLoss):
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
         mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
             caching.
+        layers: Which layers each depth keeps, as for `MultiSizeLoss`; `"first"` in the paper.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -73,7 +75,8 @@ class StarbucksLoss(MultiSizeLoss):
         kl_over: Literal["scores", "embedding"] = "scores",
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        layers: Choice | None = None,
     ) -> None:
         sizes = ladder_to(trainable_size(model)) if sizes is None else sizes
         kl = KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")
-        super().__init__(model, loss, sizes, [kl], size_weights, mini_batch_size, mini_batch_num_tokens)
+        super().__init__(model, loss, sizes, [kl], size_weights, mini_batch_size, mini_batch_num_tokens, layers)

@@ -12,6 +12,7 @@ from st_matryoshka2d.losses.checks import finite_weights, trainable_size
 from st_matryoshka2d.losses.kl_alignment import KLAlignment
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.sampling import UniformSizes
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.sizes import mrl_dims
 
 
@@ -44,6 +45,7 @@ class TwoDMSELoss(MultiSizeLoss):
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
         mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
             caching.
+        layers: Which layers each depth keeps, as for `MultiSizeLoss`; `"first"` in the paper.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
@@ -72,9 +74,10 @@ class TwoDMSELoss(MultiSizeLoss):
         kl_over: Literal["scores", "embedding"] = "scores",
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        layers: Choice | None = None,
     ) -> None:
         full = trainable_size(model)
         *task_weights, kl_weight = finite_weights(weights, 5, "weights")
         sizes = UniformSizes(full, mrl_dims(full.dim) if dims is None else dims, task_weights)
         kl = KLAlignment(kl_weight, kl_temperature, kl_over, teacher="last_layer", reduction="sum")
-        super().__init__(model, loss, sizes, [kl], None, mini_batch_size, mini_batch_num_tokens)
+        super().__init__(model, loss, sizes, [kl], None, mini_batch_size, mini_batch_num_tokens, layers)

@@ -21,12 +21,13 @@ from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
+from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.model.untrained import warn_if_untrained
@@ -118,6 +119,8 @@ def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[Sen
     whole = _assembled(checkpoint, kwargs, checkpoint)
     full = full_size(whole)
     if checkpoint.adapter_folders:
+        for transformer in transformers_of(whole):
+            declare_from_adapters(transformer.model)
         require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
     small, declared = whole, Declaration.of(whole.config)

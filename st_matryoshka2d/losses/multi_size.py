@@ -31,6 +31,7 @@ from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.similarities import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
+from st_matryoshka2d.model.adapters import declare_in_adapters
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
@@ -135,6 +136,7 @@ class MultiSizeLoss(nn.Module):
         if depths[0] < self.full.num_layers:  # from now on, so that scores in training are of these layers
             for network in pipeline.networks:
                 keep_first(network.config)
+                declare_in_adapters(network)
         require_readouts(model, model.config, depths)
         self.backbones = self._checked(pipeline, depths)
         if self.full not in self.sampler.candidates:
@@ -202,6 +204,7 @@ class MultiSizeLoss(nn.Module):
             for transformer in transformers_of(model):
                 config = transformer.model.config
                 Declaration.of(config).trained(self.sampler.candidates, self.signature).write(config)
+                declare_in_adapters(transformer.model)
 
     def _checked(self, pipeline: Pipeline, depths: list[int]) -> Mapping[str, Backbone]:
         """Find the layers of each route, and check that it can be cut at these depths."""

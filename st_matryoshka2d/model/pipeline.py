@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
@@ -172,6 +173,7 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
             "SentenceTransformer or to encode."
         )
     require_network(first.model)
+    declare_from_adapters(first.model)
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
         raise UsageError(

@@ -170,7 +170,8 @@ def _row(
 
 
 def _sizes(model: SentenceTransformer) -> list[str]:
-    return [f"{holders_of(model)[0].model.config.vocab_size:,}", f"{megabytes(model):.0f}, {megabytes(model) / 2:.0f}"]
+    size = megabytes(model.parameters())
+    return [f"{holders_of(model)[0].model.config.vocab_size:,}", f"{size:.0f}, {size / 2:.0f}"]
 
 
 if __name__ == "__main__":

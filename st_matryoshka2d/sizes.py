@@ -156,9 +156,9 @@ def full_size(model: SentenceTransformer) -> Size:
     return Size(num_layers, dim)
 
 
-def megabytes(model: nn.Module) -> float:
-    """Return what the weights of a model take in a checkpoint, in millions of bytes; shared ones count once."""
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters()) / 1e6
+def megabytes(weights: Iterable[nn.Parameter]) -> float:
+    """Return what weights take in a checkpoint, in millions of bytes."""
+    return sum(weight.nbytes for weight in weights) / 1e6
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:

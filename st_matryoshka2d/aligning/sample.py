@@ -17,7 +17,7 @@ from st_matryoshka2d.aligning.ridge import MANY
 from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.progress import progress
-from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
+from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.pipeline import Pipeline
 
@@ -79,12 +79,18 @@ def parts_of(
 
 
 class Text(NamedTuple):
-    """A text with its prompt, and where it stands: the number of its part, and its row there."""
+    """A text with its prompt, and where it stands: the number and the name of its part, and its row there."""
 
     prompt: str | None
     text: str
     part: int
     row: int
+    name: str = "texts"
+
+    @property
+    def where(self) -> str:
+        """Name the row in an error."""
+        return f"{self.name}[{self.row}]"
 
 
 def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tuple[list[Text], int]:
@@ -118,7 +124,7 @@ def _different(parts: Sequence[Part]) -> Iterator[Text]:
     seen: set[int] = set()
     for number, part in enumerate(parts):
         for row, text in part.different(seen):
-            yield Text(part.prompt, text, number, row)
+            yield Text(part.prompt, text, number, row, part.name)
 
 
 @dataclass
@@ -199,8 +205,7 @@ def embedded(
             )
             embeddings[chunk] = rows.float().cpu()
             bar.update(len(chunk))
-    if not embeddings.isfinite().all():
-        raise UsageError("The embeddings of the texts are not all finite.")
+    require_finite(embeddings, [text.text for text in texts], [text.where for text in texts])
     return embeddings
 
 

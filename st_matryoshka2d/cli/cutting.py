@@ -41,6 +41,8 @@ def info(
     import pandas as pd
 
     from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
+    from st_matryoshka2d.model.readout import own_weights
+    from st_matryoshka2d.sizes import megabytes
 
     opened = load(model, device="cpu", revision=revision, trust_remote_code=trust_remote_code)
     *below, full = sizes_ladder(opened)
@@ -54,10 +56,10 @@ def info(
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
     length = f"texts of at most {opened.max_seq_length} tokens"
     typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
-    weights = [list(cut.parameters()) for cut in cuts.values()]
+    weights = [own_weights(cut) for cut in cuts.values()]
     counts = [f"{sum(weight.numel() for weight in of_cut):,}" for of_cut in weights]
-    megabytes = [f"{sum(weight.nbytes for weight in of_cut) / 1e6:.1f}" for of_cut in weights]
-    ladder = pd.DataFrame({"size": map(str, cuts), "parameters": counts, "megabytes": megabytes})
+    sizes = [f"{megabytes(of_cut):.1f}" for of_cut in weights]
+    ladder = pd.DataFrame({"size": map(str, cuts), "parameters": counts, "megabytes": sizes})
     if cuts:
         typer.echo(ladder.to_string(index=False))
     print_agreement(opened)

@@ -1,11 +1,13 @@
-"""Read and check texts before a model runs: a column row by row, and which rows are left out."""
+"""Read and check texts: a column row by row, which rows are left out, and which the model cannot embed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
 
@@ -111,6 +113,18 @@ def filled_texts(texts: Any) -> list[str]:
     filled = strings(text for text in rows_of(texts) if not left_out.lacks(text))
     left_out.tell()
     return filled
+
+
+def require_finite(embeddings: Any, texts: Sequence[str], where: Sequence[str] = ()) -> None:
+    """Refuse embeddings, (texts, dim), that are not all finite; name the first such text, and its place if each has one."""
+    broken = ~np.isfinite(np.asarray(embeddings)).all(axis=1)
+    if broken.any():
+        place = int(broken.argmax())
+        named = f"{texts[place][:80]!r}" + (f", {where[place]}," if where else "")
+        raise UsageError(
+            f"The model's embedding of {named} is not finite. Usually the model runs in float16: load it in float32 or "
+            "bfloat16. Otherwise its weights are broken, or this text should be left out."
+        )
 
 
 def chosen_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str | None:

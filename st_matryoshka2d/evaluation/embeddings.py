@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.processes import Encode
 from st_matryoshka2d.model.identity import model_name, model_revision
@@ -137,9 +137,7 @@ class Embeddings:
         for start in range(0, len(texts), step):
             few = texts[start : start + step]
             parts.append(self._encode(few, depths=depths, **kwargs))
-            if (broken := ~np.isfinite(parts[-1]).all(axis=1)).any():
-                text = few[int(np.argmax(broken))][:80]
-                raise UsageError(f"The model's embedding of {text!r} is not finite; no score could be trusted.")
+            require_finite(parts[-1], few)
             bar.update(len(few))
         return np.concatenate(parts)
 

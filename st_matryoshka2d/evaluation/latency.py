@@ -17,7 +17,7 @@ from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import least_depth
+from st_matryoshka2d.model.readout import least_depth, own_weights
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, megabytes, positive_int, validate_sizes
 
@@ -77,7 +77,8 @@ def benchmark_latency(
         One row per depth, ascending. `milliseconds`: median time of a call;
             `milliseconds_per_text`: the same divided by the
         number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of
-        the cut; `megabytes`: millions of bytes that they take in a checkpoint, at the precision
+        the cut, of an aligned model without the readouts and the token table of other depths;
+        `megabytes`: millions of bytes that they take in a checkpoint, at the precision
         that the model has now; `theory`: N / num_layers, NaN for a token table; `speedup`:
         `milliseconds` of the full model divided by those of this depth.
 
@@ -108,6 +109,7 @@ def benchmark_latency(
     by_depth = _timed(model, num_layers, sizes)
     depths, cuts = list(by_depth), list(by_depth.values())
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
+    weights = [own_weights(cut) for cut in cuts]  # shared ones once
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000
     if told := _overlap(depths, low, high):
         warn(told, DataWarning)
@@ -119,9 +121,8 @@ def benchmark_latency(
             "milliseconds": median,
             "low": low,
             "high": high,
-            # `parameters` yields shared parameters once
-            "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
-            "megabytes": [megabytes(cut) for cut in cuts],
+            "parameters": [sum(weight.numel() for weight in of_cut) for of_cut in weights],
+            "megabytes": [megabytes(of_cut) for of_cut in weights],
             "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.texts import filled_texts
+from st_matryoshka2d.encoding.texts import filled_texts, require_finite
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
@@ -72,11 +72,8 @@ class PCA:
                 f"{len(sample)}. Ten texts per dim are a good sample."
             )
         embeddings = encode_sizes(model, sample, [size], **encoding)[size]
+        require_finite(embeddings, sample)
         mean = embeddings.mean(axis=0, dtype=np.float64)
-        if not np.isfinite(mean).all():
-            raise UsageError(
-                "The model's embeddings of the sample are not all finite, so they have no principal components."
-            )
         centred = embeddings - mean
         _, ascending = np.linalg.eigh(centred.T @ centred)
         components = ascending[:, ::-1]

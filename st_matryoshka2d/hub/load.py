@@ -19,12 +19,13 @@ from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
+from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.cut import cut_of
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.layers import Cut, depth_of_choice
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.model.untrained import warn_if_untrained
@@ -121,6 +122,8 @@ def _cut_whole(
     whole = _assembled(checkpoint, kwargs)
     full = full_size(whole)
     if checkpoint.adapter_folders:
+        for transformer in transformers_of(whole):
+            declare_from_adapters(transformer.model)
         require_declared(checkpoint, whole.config)
     declared = Declaration.of(whole.config)
     add_readouts(whole, checkpoint, declared, full.num_layers, full.num_layers)

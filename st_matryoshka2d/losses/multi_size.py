@@ -32,6 +32,7 @@ from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.similarities import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
+from st_matryoshka2d.model.adapters import declare_in_adapters
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
@@ -210,6 +211,7 @@ class MultiSizeLoss(nn.Module):
                 if self.kept is not None:
                     declared = replace(declared, layers=self.kept.written())
                 declared.write(transformer.model.config)
+                declare_in_adapters(transformer.model)
 
     def _checked(self, pipeline: Pipeline, depths: list[int]) -> Mapping[str, Backbone]:
         """Find the layers of each route, and check that it can be cut at these depths."""

@@ -107,9 +107,11 @@ def _with_encoder(pipeline: Pipeline, encoder: SentenceTransformer, document: An
     full = pipeline.full
     copies = {name: share_memory(part) for name, part in encoder.named_children()}
     alone = with_modules(encoder, copies, SentenceTransformer)
-    if (width := alone.get_embedding_dimension()) != full.dim:
+    whole = with_modules(pipeline.model, dict(pipeline.model.named_children()), SentenceTransformer)  # no `truncate_dim`
+    width, of_model = alone.get_embedding_dimension(), whole.get_embedding_dimension()
+    if width not in (of_model, full.dim):
         raise UsageError(
-            f"The encoder of queries returns {width} dimensions and the model {full.dim}, so they cannot be compared. Train "
+            f"The encoder of queries returns {width} dimensions and the model {of_model}, so they cannot be compared. Train "
             "a cut of this model: truncate(model, num_layers=...)."
         )
     widths = [width for width in (encoder.truncate_dim, pipeline.model.truncate_dim, dim) if width is not None]

@@ -95,16 +95,15 @@ class Declaration:
         agreement: Mapping[Size, float],
         into: str | None = None,
     ) -> Declaration:
-        """Add readouts, in place of those of an earlier alignment."""
+        """Add readouts and what they keep, in place of those of an earlier alignment; that of a table is of other texts."""
         before = self
         if into is not None:  # nothing holds that was said about the model's own dims
-            before = replace(self, loss=None, dims=(), agreement={}, into=into)
+            before = replace(self, loss=None, dims=(), into=into)
         trained_by = (before.loss or "").removesuffix(ALIGN).removesuffix(", ")
         if not trained_by:
             before = replace(before, sizes=())
         trained = before.trained(sizes, f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
-        of_table = {size: value for size, value in before.agreement.items() if not size.num_layers}
-        return replace(trained, readouts=list(readouts), agreement={**of_table, **agreement})
+        return replace(trained, readouts=list(readouts), agreement=dict(agreement))
 
     def with_table(self, agreement: Mapping[Size, float]) -> Declaration:
         """Add a token table, the readout of depth 0."""
@@ -158,6 +157,11 @@ class Declaration:
 def is_ours(key: str) -> bool:
     """Whether an entry of a config is one of these, none of which the model itself reads."""
     return key in _KEYS.values()
+
+
+def own_entries(config: Any) -> dict[str, Any]:
+    """Return these entries alone, of a config or of any other mapping that has them."""
+    return {key: value for key, value in entries_of(config).items() if is_ours(key)}
 
 
 def entries_of(config: Any) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
@@ -73,8 +74,9 @@ class Pipeline:
             refuse_compiled(model)
             hint = f" Load it first: SentenceTransformer({model!r})." if isinstance(model, str) else ""
             raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.{hint}")
+        routes = routes_of(model)  # which reads what adapters declare
         declaration = Declaration.of(model.config)
-        return cls(model, routes_of(model), declaration, Layers.of(model.config, declaration))
+        return cls(model, routes, declaration, Layers.of(model.config, declaration))
 
     @cached_property
     def full(self) -> Size:
@@ -183,6 +185,7 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
             "SentenceTransformer or to encode."
         )
     require_network(first.model)
+    declare_from_adapters(first.model)
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
         raise UsageError(

@@ -134,6 +134,14 @@ def tell_of_readouts(model: nn.Module) -> None:
             vars(module)["has_readouts"] = are_there
 
 
+def own_weights(model: nn.Module) -> list[nn.Parameter]:
+    """List the weights that a model needs at its full size: without the maps of other depths and the table."""
+    readouts = [module for module in model.modules() if isinstance(module, Readout)]
+    others = [part for readout in readouts for part in (readout.shallower, readout.table) if part is not None]
+    left_out = {id(weight) for part in others for weight in part.parameters()}
+    return [weight for weight in model.parameters() if id(weight) not in left_out]
+
+
 def is_rotated(model: nn.Module) -> bool | None:
     """Whether alignment rotated the coordinates of the whole model; None of a model that is not aligned."""
     for module in model.modules():

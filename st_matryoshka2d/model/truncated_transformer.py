@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d._hosts.transformers import forget_adapters
 from st_matryoshka2d.errors import UsageTypeError
-from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.adapters import adapter_layers, declare_from_adapters
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
 from st_matryoshka2d.model.copies import own_tokenizer, share_memory
 from st_matryoshka2d.model.declaration import Declaration
@@ -105,6 +105,7 @@ class TruncatedTransformer(Transformer):
         return super().__repr__().replace("Transformer(", "TruncatedTransformer(", 1)
 
     def _set_depth(self, num_layers: int | None) -> None:
+        declare_from_adapters(self.model)
         self._backbone = find_backbone(self.model)
         check_depths(self.model, self._as_declared(), list(range(1, self._backbone.num_layers + 1)))
         self.num_layers: int | None = None if num_layers is None else self._depth(num_layers)

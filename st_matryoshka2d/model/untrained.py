@@ -29,6 +29,8 @@ def warn_if_untrained(declaration: Declaration, size: Size, full: Size) -> None:
     # a token table was fitted, or there is none
     if size == full or size in trained or not size.num_layers:
         return
+    if declaration.readouts == [] and size.num_layers < full.num_layers:
+        return  # `require_readouts` has told it of a cut of an aligned model
     told = _untrained_size(declaration, size) if trained else _untrained_model(declaration, size, full)
     if told:
         warn(told, DataWarning)
@@ -58,10 +60,15 @@ def _untrained_model(declaration: Declaration, size: Size, full: Size) -> str | 
     told = ""
     if lost == "fewer layers" and size.num_layers > 1 and declaration.layers is None:
         kept = ", ".join(map(str, ends(size.num_layers, full.num_layers)))
-        told = f'It keeps layers {kept}; one that AdaptiveLayerLoss or 2DMSE trained elsewhere needs layers="first". '
+        told = (
+            f"It keeps layers {kept}; one whose first layers were trained, by AdaptiveLayerLoss or 2DMSE elsewhere or in an "
+            'adapter that PEFT merged, needs layers="first". '
+        )
+    better = "`align` the model, or train it with a loss of this package"
+    if declaration.origin is not None:  # in a space of its own, a cut would not find what the whole model embedded
+        better = "`align` the whole model that this is a cut of, and cut that"
     # Without the dims, so that a loop over them warns once.
     return (
         f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. {told}Score "
-        "the size, with `evaluate` or the command `grid`. To improve it, `align` the model, or train it with a loss of "
-        "this package."
+        f"the size, with `evaluate` or the command `grid`. To improve it, {better}."
     )

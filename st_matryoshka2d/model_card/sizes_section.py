@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME
+
 from st_matryoshka2d.aligning.agreement import agreement_table
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
@@ -61,6 +63,9 @@ def declarations(folder: Path) -> Iterator[Declaration]:
     # In the folder of the first module, or below it for a Router.
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
         yield Declaration.of(json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {})
+    for path in [start / ADAPTER_CONFIG_NAME, *sorted(start.glob(f"*/{ADAPTER_CONFIG_NAME}"))]:
+        if path.is_file():
+            yield Declaration.of(json.loads(path.read_text(encoding="utf-8")).get("auto_mapping"))
 
 
 def _section(declaration: Declaration, name: str) -> str:

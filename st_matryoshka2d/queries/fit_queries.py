@@ -17,6 +17,7 @@ from torch import Tensor
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.encoding.progress import progress
+from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import without_adapters
@@ -150,6 +151,8 @@ def fit_queries(
         random.Random(0).shuffle(texts)
         with progress("Queries and stand-ins", len(texts), "texts", hidden) as bar:
             true, drawn = embedder.query(texts, bar), np.stack(stand_ins.embedded)
+        places = [f"queries[{asked[text]}]" if text in asked else "words of a document" for text in texts]
+        require_finite(true, texts, places)
         table, agreement = fit_table(counted, texts, true, drawn, full.num_layers, whole_vocabulary, hidden)
         with_queries = with_table(pipeline, table, agreement).model
         name_apart(with_queries, model, "queries")
@@ -212,10 +215,7 @@ class _Embedder:
         embedded = np.empty((len(texts), int(self.model.get_embedding_dimension() or 0)), np.float32)
         for start in range(0, len(texts), self._step):
             places = order[start : start + self._step]
-            rows = encode([texts[place] for place in places], **self._settings).float().cpu().numpy()
-            if not np.isfinite(rows).all():
-                raise UsageError("The model's embeddings of the texts are not all finite.")
-            embedded[places] = rows
+            embedded[places] = encode([texts[place] for place in places], **self._settings).float().cpu().numpy()
             if bar is not None:
                 bar.update(len(places))
         return embedded

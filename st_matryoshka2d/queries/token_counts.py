@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from st_matryoshka2d.encoding.existing_embeddings import Existing
-from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
+from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
@@ -125,6 +125,7 @@ def add_documents(
         texts = [checked_text(row, f"documents[{place}]") for place, row in filled]
         if existing is None:
             embedded = embed(texts, bar)
+            require_finite(embedded, texts, [f"documents[{place}]" for place, _ in filled])
         else:
             embedded = existing.take(len(chunk))[[place - chunk[0][0] for place, _ in filled]]
             few = slice(None, None, max(1, len(filled) // _CHECKED))
@@ -149,6 +150,7 @@ def _require_same(
     if not texts:
         return
     own = embed([text for _, text in texts])
+    require_finite(own, [text for _, text in texts], [f"documents[{place}]" for place, _ in texts])
     lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(own, axis=1)
     cosines = (given * own).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
     worst = int(cosines.argmin())
@@ -162,9 +164,11 @@ def _require_same(
         )
 
 
-def each_once(queries: Iterable[str] | None, name: str) -> tuple[list[str], LeftOut]:
-    """Return each query once, without empty ones."""
+def each_once(queries: Iterable[str] | None, name: str) -> tuple[dict[str, int], LeftOut]:
+    """Return each query once, without empty ones, and its first row."""
     left_out = LeftOut(name)
-    rows: Iterator[tuple[int, Any]] = enumerate(rows_of(() if queries is None else queries, name))
-    texts = (checked_text(row, f"{name}[{at}]") for at, row in rows if not left_out.lacks(row))
-    return list(dict.fromkeys(texts)), left_out
+    first: dict[str, int] = {}
+    for at, row in enumerate(rows_of(() if queries is None else queries, name)):
+        if not left_out.lacks(row):
+            first.setdefault(checked_text(row, f"{name}[{at}]"), at)
+    return first, left_out

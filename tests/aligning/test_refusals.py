@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_matryoshka2d import align, truncate
-from tests.support.pipelines import TEXTS, routed
+from tests.support.pipelines import TEXTS, routed, with_one_river, without_words_for
 
 Call = Callable[[SentenceTransformer], object]
 ROWS = np.zeros((40, 24))
@@ -40,9 +39,8 @@ def before_a_dense(model: SentenceTransformer) -> None:
 
 
 def with_nan(model: SentenceTransformer) -> None:
-    with torch.no_grad():
-        model.get_parameter("0.model.encoder.layer.3.output.dense.bias")[0] = torch.nan
-    align(model, TEXTS)
+    without_words_for(model, "river")
+    align(model, {"document": with_one_river(7), "query": ["a road", "the road", "new road"]})
 
 
 def mapped_twice(model: SentenceTransformer) -> None:
@@ -71,7 +69,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda model: align("a model", TEXTS), TypeError, "str"),  # type: ignore[arg-type]
     (lambda model: align(narrowed(model), TEXTS), ValueError, "truncate_dim=8"),
     (before_a_dense, ValueError, "'Dense', 'Normalize'"),
-    (with_nan, ValueError, "finite"),
+    (with_nan, ValueError, r"'the red river', texts\['document'\]\[7\], is not finite"),
     # Into another space.
     (lambda model: align(narrowed(model), TEXTS, into=ROWS), ValueError, "truncate_dim=8"),
     (lambda model: align(routed(model, shared=True), TEXTS, into=ROWS), ValueError, "Router"),

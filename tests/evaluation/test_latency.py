@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import DataWarning, Size, benchmark_latency, plot_speedup, truncate
+from st_matryoshka2d import DataWarning, Size, align, benchmark_latency, fit_queries, plot_speedup, truncate
 from st_matryoshka2d.evaluation import latency
 from tests.support import families
 from tests.support.families import TEXTS
+from tests.support.pipelines import TEXTS as MANY
 
 
 class Runs:
@@ -118,6 +120,18 @@ def test_shared_layer_is_counted_once(tmp_path: Path) -> None:
     albert = families.pipeline(families.CONFIGS["albert"](), tmp_path, pooling="mean", dense=None)
     table = benchmark_latency(albert, batch_size=1, rounds=1)
     assert set(table["parameters"]) == {sum(weight.numel() for weight in albert.parameters())}
+
+
+@pytest.mark.filterwarnings("ignore:.*(too few to align|documents tell little)")
+def test_the_readouts_of_other_sizes_do_not_count(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    fitted = fit_queries(align(tiny, MANY, steps=0), MANY)
+    fitted.save_pretrained(str(tmp_path))
+    times = benchmark_latency(fitted, [1], batch_size=2, rounds=1)
+    saved = [load_file(file) for file in tmp_path.rglob("model.safetensors")]
+    numbers = sum(weight.numel() for weights in saved for weight in weights.values())
+    assert len(saved) == 2, "the network and the readout of all layers"
+    assert list(times["parameters"])[-1] == numbers
+    assert list(times["megabytes"])[-1] == 4 * numbers / 1e6
 
 
 def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.loader import Worker
@@ -59,6 +60,15 @@ def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Wo
         assert plain.load(name)["embedding"] == pushed["2L-8d"]
         assert loader.load(name, num_layers=1, dim=4)["embedding"] == pushed["1L-4d"]
     assert plain.load("me/model")["embedding"] == pushed["full"]
+
+
+def test_an_adapter_keeps_the_layers_it_was_trained_for(hub: Any, loader: Worker, plain: Worker, tmp_path: Path) -> None:
+    made = loader.do("train", str(tmp_path), "me/adapter", OWNER, adapter=True)
+    assert "error" not in made, made
+    assert not (Path(hub.store.root) / "models" / "me" / "adapter" / "config.json").exists()
+    there = loader.load("me/adapter", num_layers=2, dim=8)["embedding"]
+    np.testing.assert_allclose(there, made["2L-8d"], atol=1e-5)
+    np.testing.assert_allclose(plain.load("me/adapter")["embedding"], made["full"], atol=1e-5)
 
 
 def test_private_repositories_need_token(pushed: dict[str, Any], loader: Worker) -> None:

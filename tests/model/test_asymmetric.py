@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules import Dense, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import DataWarning, Size, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
@@ -62,6 +62,21 @@ def test_a_trained_cut_embeds_queries(aligned: SentenceTransformer, document: st
     assert np.array_equal(made.encode_document(OTHERS), aligned.encode_document(OTHERS)[:, :width])
     trained = cut[0].model.get_input_embeddings().weight
     assert made[0].sub_modules["query"][0].model.get_input_embeddings().weight.data_ptr() == trained.data_ptr()
+
+
+@pytest.mark.parametrize("width", [8, None])
+def test_a_model_that_returns_fewer_dims_takes_an_encoder_of_queries(
+    aligned: SentenceTransformer, width: int | None
+) -> None:
+    aligned.truncate_dim = 16
+    cut = truncate(aligned, num_layers=2)
+    cut.truncate_dim = width
+    made, dims = asymmetric(aligned, cut), width or 16
+    assert np.array_equal(made.encode_query(OTHERS), cut.encode_query(OTHERS)[:, :dims])
+    assert np.array_equal(made.encode_document(OTHERS), aligned.encode_document(OTHERS)[:, :dims])
+    wide = SentenceTransformer(modules=[*aligned.children(), Dense(32, 24)], device="cpu")
+    with pytest.raises(ValueError, match="returns 24 dimensions and the model 32"):
+        asymmetric(aligned, wide)
 
 
 @pytest.mark.slow

@@ -126,6 +126,13 @@ def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> Non
     with pytest.warns(DataWarning) as caught:
         truncate(tiny, num_layers=2, layers="first")
     assert "It keeps" not in str(caught[0].message)
+    with pytest.warns(DataWarning, match="fewer layers") as caught:
+        truncate(truncate(tiny, num_layers=3), num_layers=2)
+    better = [str(warning.message).rpartition("To improve it, ")[2] for warning in caught]
+    assert better == [
+        "`align` the model, or train it with a loss of this package.",
+        "`align` the whole model that this is a cut of, and cut that.",
+    ]
 
 
 def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTransformer) -> None:

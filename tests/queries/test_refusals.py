@@ -32,7 +32,7 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from tests.support.command_line import PAIRS
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, normalized, turned
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, normalized, turned, with_one_river, without_words_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
@@ -49,9 +49,13 @@ def beside(change: Callable[[Any], Any]) -> Call:
 
 
 def with_nan(model: SentenceTransformer, folder: Path) -> None:
-    with torch.no_grad():
-        next(model.parameters()).fill_(torch.nan)
-    fit_queries(model, TEXTS)
+    without_words_for(model, "river")
+    fit_queries(model, ["", *with_one_river(7)])
+
+
+def with_a_broken_query(model: SentenceTransformer, folder: Path) -> None:
+    without_words_for(model, "river")
+    fit_queries(model, [text.replace("river", "road") for text in TEXTS], queries=["a road", "a road", "a river"])
 
 
 def file(write: Callable[[Path, Any], object], name: str) -> Call:
@@ -83,7 +87,8 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda model, folder: fit_queries(KINDS["router"](copy.deepcopy(model), folder), TEXTS), ValueError, "Router"),
     (lambda model, folder: fit_queries(model[0].model, TEXTS), TypeError, "BertModel"),
     (lambda model, folder: fit_queries(truncate(model, dim=8), TEXTS), ValueError, "truncate_dim=8"),
-    (with_nan, ValueError, "finite"),
+    (with_nan, ValueError, r"'the red river', documents\[8\], is not finite"),
+    (with_a_broken_query, ValueError, r"'a river', queries\[2\], is not finite"),
     (beside(lambda rows: rows[:, :8]), ValueError, r"32.* \(40, 8\)"),
     (beside(lambda rows: rows[:-1]), ValueError, "39"),
     (beside(lambda rows: np.concatenate([rows, rows[:1]])), ValueError, "40"),

@@ -108,3 +108,15 @@ def turned(aligned: SentenceTransformer) -> SentenceTransformer:
 
 
 SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]
+
+
+def without_words_for(model: SentenceTransformer, *words: str) -> None:
+    """Break the model for texts with these words: their embeddings are not finite."""
+    with torch.no_grad():
+        model[0].model.get_input_embeddings().weight[model.tokenizer.convert_tokens_to_ids(list(words))] = torch.nan
+
+
+def with_one_river(place: int) -> list[str]:
+    """Return texts of which one alone, at this place, has the word "river"."""
+    texts = [text.replace("river", "road") for text in TEXTS]
+    return [*texts[:place], "the red river", *texts[place:]]

@@ -64,9 +64,10 @@ def shipping(shared: Path, root: Path) -> Iterator[Any]:
         stop()
 
 
-def trained(folder: str, name: str, token: str) -> dict[str, Any]:
-    """Train a tiny model for a step, push it, and return embeddings of it and of cuts."""
+def trained(folder: str, name: str, token: str, *, adapter: bool = False) -> dict[str, Any]:
+    """Train a tiny model or an adapter of it for a step, push it, and return embeddings of it and of cuts."""
     from datasets import Dataset
+    from peft import LoraConfig
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
@@ -77,6 +78,8 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
     model = families.pipeline(
         families.CONFIGS["bert"](), Path(folder) / "weights", pooling="mean", dense=None, normalize=False
     )
+    if adapter:
+        model.add_adapter(LoraConfig(target_modules=["query", "dense"]))
     pairs = Dataset.from_dict({"anchor": ["the cat sat", "a dog ran"], "positive": ["a cat", "the dog"]})
     arguments = SentenceTransformerTrainingArguments(
         folder, max_steps=1, learning_rate=0.01, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True

@@ -16,7 +16,7 @@ from tests.support import families
 from tests.support.labels import LocalClassification, LocalPairs, PairsInOneRow
 from tests.support.pipelines import turned
 from tests.support.quick import quick
-from tests.support.search import LocalReranking, LocalRetrieval
+from tests.support.search import Apart, LocalReranking, LocalRetrieval
 from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
 
 pytestmark = [pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")]
@@ -51,7 +51,7 @@ def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task:
 
 @pytest.mark.parametrize(
     "task",
-    quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, LocalRetrieval, LocalReranking], LocalSTS, LocalRetrieval),
+    quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, Apart, LocalReranking], LocalSTS, Apart),
 )
 def test_cell_matches_two_cut_models(tiny: SentenceTransformer, task: Any) -> None:
     tiny.prompts = {"query": "the old ", "document": "a river "}
@@ -66,8 +66,8 @@ def test_cell_matches_two_cut_models(tiny: SentenceTransformer, task: Any) -> No
 
 
 def test_same_size_documents_give_plain_grid(tiny: SentenceTransformer) -> None:
-    plain = quiet(tiny, LocalRetrieval(), sizes=["3L-16d"])
-    across = quiet(tiny, LocalRetrieval(), sizes=["3L-16d", "1L-16d"], documents="3L-32d")
+    plain = quiet(tiny, Apart(), sizes=["3L-16d"])
+    across = quiet(tiny, Apart(), sizes=["3L-16d", "1L-16d"], documents="3L-32d")
     assert across.score("3L-16d") == pytest.approx(plain.score("3L-16d"), abs=1e-9)
     assert across.score("1L-16d") != plain.score("3L-16d")
 

@@ -14,7 +14,7 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families, task_types
 from tests.support.pipelines import TEXTS, normalized, turned
-from tests.support.search import LocalRetrieval
+from tests.support.search import Apart
 from tests.support.sts import LocalSTS, quiet
 
 pytestmark = task_types.marks
@@ -29,21 +29,21 @@ def aligned(tiny: SentenceTransformer) -> SentenceTransformer:
 
 def test_scores_are_those_of_mteb_and_of_both_sizes(aligned: SentenceTransformer) -> None:
     model, dims = asymmetric(aligned, 2), [8, 32]
-    grid = quiet(model, LocalRetrieval(), dims=dims)
+    grid = quiet(model, Apart(), dims=dims)
     assert (grid.document_sizes, list(map(str, grid.sizes))) == (["4L-32d"], ["2L-8d", "2L-32d"])
-    across = quiet(aligned, LocalRetrieval(), num_layers=2, dims=dims, documents="4L-32d")
+    across = quiet(aligned, Apart(), num_layers=2, dims=dims, documents="4L-32d")
     pd.testing.assert_frame_equal(grid.frame, across.frame, atol=1e-5)
     for dim in dims:
         cut = asymmetric(aligned, f"2L-{dim}d")
-        (result,) = mteb.evaluate(cut, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
+        (result,) = mteb.evaluate(cut, Apart(), cache=None, show_progress_bar=False).task_results
         assert grid.score(f"2L-{dim}d") == pytest.approx(result.get_score(), abs=1e-4)
-    assert grid.score("2L-32d") != quiet(aligned, LocalRetrieval(), sizes=["2L-32d"]).score("2L-32d")
+    assert grid.score("2L-32d") != quiet(aligned, Apart(), sizes=["2L-32d"]).score("2L-32d")
     assert str(grid.model).endswith("-aligned-2L-32d-query-4L-32d-document")
 
 
 def test_a_narrow_model_is_scored_within_its_dims(aligned: SentenceTransformer) -> None:
     model = asymmetric(aligned, "1L-16d")
-    grid = quiet(model, LocalRetrieval())
+    grid = quiet(model, Apart())
     assert (grid.document_sizes, list(map(str, grid.sizes))) == (["4L-16d"], ["1L-8d", "1L-16d"])
     assert model.encode_query("cat").shape == (16,), "the model does not change"
 
@@ -51,9 +51,9 @@ def test_a_narrow_model_is_scored_within_its_dims(aligned: SentenceTransformer) 
 def test_what_an_asymmetric_model_does_not_have_is_refused(aligned: SentenceTransformer) -> None:
     model = asymmetric(aligned, 2)
     with pytest.raises(ValueError, match="num_layers cannot be chosen; give dims alone"):
-        quiet(model, LocalRetrieval(), num_layers=2)
+        quiet(model, Apart(), num_layers=2)
     with pytest.raises(ValueError, match="documents cannot be chosen"):
-        quiet(model, LocalRetrieval(), documents="4L-32d")
+        quiet(model, Apart(), documents="4L-32d")
     with pytest.raises(ValueError, match=r"queries and documents.*type STS.*route=\"document\""):
         quiet(model, LocalSTS())
     with pytest.raises(ValueError, match="leave num_layers and sizes out"):
@@ -71,8 +71,8 @@ def test_a_token_table_is_scored_and_timed(aligned: SentenceTransformer) -> None
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
     model = asymmetric(with_table(Pipeline.of(aligned), table, {}).model, 0)
-    grid = quiet(model, LocalRetrieval(), dims=32)
-    (result,) = mteb.evaluate(model, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
+    grid = quiet(model, Apart(), dims=32)
+    (result,) = mteb.evaluate(model, Apart(), cache=None, show_progress_bar=False).task_results
     assert grid.score("0L-32d") == pytest.approx(result.get_score(), abs=1e-4)
     times = benchmark_latency(model, rounds=1, batch_size=2, show_progress_bar=False)
     assert list(times["num_layers"]) == [0, 4]

@@ -14,14 +14,14 @@ from st_matryoshka2d import GridEvaluator, Size, benchmark_latency, coordinate_s
 from tests.support import task_types
 from tests.support.families import TEXTS
 from tests.support.pipelines import routed
-from tests.support.search import LocalRetrieval
+from tests.support.search import Apart
 from tests.support.sts import LocalSTS, quiet
 from tests.support.task_types import assert_grid_is_mteb
 
 pytestmark = task_types.marks
 
 
-@pytest.mark.parametrize("make", [LocalRetrieval, LocalSTS])
+@pytest.mark.parametrize("make", [Apart, LocalSTS])
 def test_every_route_is_scored_as_mteb_scores_it(tiny: SentenceTransformer, make: Callable[[], Any]) -> None:
     """Queries and documents use their own routes; other texts use the default route."""
     model, sizes = routed(tiny, shared=False), [Size(1, 8), Size(4, 32)]

@@ -12,6 +12,7 @@ from tests.support.task_types import Writer, task_metadata
 
 TOPICS = 5
 DOCUMENTS = 90
+FEW = 16
 DUPLICATES = {"d3": "d40", "d17": "d71", "d18": "d19"}
 EQUAL_TO_A_QUERY = ("d8", "d50", "d66")
 
@@ -90,6 +91,24 @@ class LocalRetrieval(AbsTaskRetrieval):
         self.data_loaded = True
 
     def make(self, collection: Collection) -> RetrievalSplitData:
+        return collection.split()
+
+
+class Apart(LocalRetrieval):
+    """Few documents, none of them a copy: for two ways to a score, whose rounding must not order documents otherwise."""
+
+    first_seed = 3  # with which scores of documents of different grades are 6e-5 apart, by the models of these tests
+
+    def make(self, collection: Collection) -> RetrievalSplitData:
+        copies = {*DUPLICATES, *DUPLICATES.values()}
+        few = [name for name in collection.documents if name not in copies][:FEW]
+        collection.documents = {name: collection.documents[name] for name in few}
+        judged = {
+            query: {name: grade for name, grade in grades.items() if name in few}
+            for query, grades in collection.judgments.items()
+        }
+        collection.judgments = {query: grades for query, grades in judged.items() if any(grades.values())}
+        collection.queries = {query: collection.queries[query] for query in collection.judgments}
         return collection.split()
 
 

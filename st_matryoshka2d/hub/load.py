@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -56,8 +58,8 @@ def load(
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
-            saved with a `TruncatedTransformer` is read whole and then cut, and so is a folder whose
-            cut keeps other layers than the first.
+            saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
+            the last ones do, are copied from a folder to a temporary one meanwhile.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
             model is loaded, an aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
@@ -99,11 +101,13 @@ def load(
     checkpoint, kwargs = opened(name_or_path, kwargs)
     if depth == 0 and route is None and not checkpoint.is_table:
         return load_table(checkpoint, kwargs, dim, allow_bin)
-    plan = planned(replace(checkpoint, route=route), kwargs, depth, layers, allow_bin)
-    if plan.cut is None:
-        model, declared, full = _cut_whole(plan.checkpoint, plan.kwargs, depth, dim, layers)
-    else:
-        model, declared, full = _some_layers(plan, plan.cut, dim)
+    # Windows deletes no file that is in use
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
+        plan = planned(replace(checkpoint, route=route), kwargs, depth, layers, allow_bin, Path(spare))
+        if plan.cut is None:
+            model, declared, full = _cut_whole(plan.checkpoint, plan.kwargs, depth, dim, layers)
+        else:
+            model, declared, full = _some_layers(plan, plan.cut, dim)
     warn_if_untrained(declared, full_size(model), full)
     watch(model)
     return model
@@ -119,7 +123,7 @@ def _cut_whole(
     """Load all weights and cut the model; also return what the whole declares, and its size."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, kwargs)
-    whole = _assembled(checkpoint, kwargs)
+    whole = _assembled(checkpoint, kwargs, checkpoint)
     full = full_size(whole)
     if checkpoint.adapter_folders:
         for transformer in transformers_of(whole):
@@ -148,7 +152,7 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransfo
     # The report would list every layer that is left out. Weights that the embeddings need are
     # checked without it.
     with quiet_loading():
-        model = _assembled(source, kwargs)
+        model = _assembled(source, kwargs, checkpoint if plan.is_copy else source)
     network = Pipeline.of(model).transformer.model
     if piece:
         if checkpoint.commit:
@@ -168,21 +172,21 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransfo
     return model, cut.declaration, full
 
 
-def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
-    """Build the pipeline, and refuse one that lacks weights."""
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
+    """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
         with one_load_at_a_time:
             model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
-            raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
+            raise UsageError(f"The weights of {named.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        checkpoint.check_files()  # names the broken file, which a library's error seldom does
+        named.check_files()  # names the broken file, which a library's error seldom does
         raise
-    files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
+    files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
     cast_tables(model, kwargs)
-    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 
 

@@ -1,4 +1,4 @@
-"""Download some blocks of a model, without reading the other blocks."""
+"""Copy or download some blocks of a model, without reading the other blocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url
@@ -16,6 +17,40 @@ from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.piece import piece_of, telling_of_a_full_disk
 from st_matryoshka2d.hub.remote_file import RemoteFile
 from st_matryoshka2d.model.layers import Cut
+
+_MOST = 2**22  # bytes in memory at once
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file of weights in a folder."""
+
+    path: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return Path(self.path).stat().st_size
+
+    def parts(self, start: int, stop: int) -> Iterator[bytes]:
+        """Read the bytes from `start` up to `stop`."""
+        with Path(self.path).open("rb") as file:
+            file.seek(start)
+            while part := file.read(min(_MOST, stop - start)):
+                start += len(part)
+                yield part
+
+
+def copy_piece(checkpoint: Checkpoint, cut: Cut, allow_bin: bool, folder: Path) -> bool:
+    """Copy the blocks of a cut, and all but the blocks, as a complete checkpoint; False if there is no list of them."""
+    # transformers loads the layers of a file under their own numbers alone, so those that move up
+    # need a file of their own.
+    weights = checkpoint.root / checkpoint.transformer
+    piece = piece_of(checkpoint, cut, lambda file: LocalFile(str(weights / file)))
+    if piece is not None:
+        with telling_of_a_full_disk(folder, "choose another place for temporary files, with TMPDIR"):
+            piece.write(folder, allow_bin, show_progress_bar=False)
+    return piece is not None
 
 
 def fetch_piece(checkpoint: Checkpoint, cut: Cut, allow_bin: bool = False) -> Path | None:

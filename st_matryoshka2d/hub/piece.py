@@ -158,8 +158,6 @@ def plan_of(
 
 def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
     """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
-    if not lists:
-        raise WholeFileNeededError("One block runs at all depths.")
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
     numbered: dict[str, dict[int, set[str]]] = {}
     for name in names:

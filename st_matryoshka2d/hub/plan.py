@@ -1,4 +1,4 @@
-"""Choose what is read of a checkpoint: all weights, some layers of local files, or a piece that is downloaded."""
+"""Choose what is read of a checkpoint: all weights, some layers in place, or a piece that is downloaded or copied."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from st_matryoshka2d.errors import warn
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
-from st_matryoshka2d.hub.local import read_layers
-from st_matryoshka2d.hub.partial import fetch_piece
+from st_matryoshka2d.hub.partial import copy_piece, fetch_piece
 from st_matryoshka2d.hub.reach import within_reach
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
@@ -29,6 +26,7 @@ class Plan:
     kwargs: dict[str, Any]
     cut: Cut | None = None
     piece: Path | None = None
+    is_copy: bool = False  # the piece is a copy, so errors name the checkpoint
 
 
 def planned(
@@ -37,8 +35,9 @@ def planned(
     num_layers: int | None,
     layers: str | Sequence[int] | None,
     allow_bin: bool,
+    spare: Path,
 ) -> Plan:
-    """Check the files, download a piece if that is enough, and choose what is read."""
+    """Check the files, download or copy a piece if that is enough, and choose what is read."""
     is_divisible = checkpoint.is_plain and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
     cut, piece = None, None
     config_is_here = (checkpoint.root / checkpoint.within_transformer("config.json")).is_file()
@@ -62,10 +61,9 @@ def planned(
     if piece or cut.kept == list(range(cut.num_layers)):
         return Plan(checkpoint, kwargs, cut, piece)
     # transformers reads the layers of a file under their own numbers alone
-    tensors = _renumbered(checkpoint, cut) if is_divisible else None
-    if tensors is None:
-        return Plan(checkpoint, kwargs)
-    return Plan(checkpoint, {**kwargs, "model_kwargs": {**kwargs["model_kwargs"], "state_dict": tensors}}, cut)
+    if is_divisible and _copied(checkpoint, cut, allow_bin, spare):
+        return Plan(checkpoint, kwargs, cut, spare, is_copy=True)
+    return Plan(checkpoint, kwargs)
 
 
 def _wanted(
@@ -89,13 +87,13 @@ def _fetched(checkpoint: Checkpoint, cut: Cut, allow_bin: bool) -> Path | None:
         return None
 
 
-def _renumbered(checkpoint: Checkpoint, cut: Cut) -> dict[str, Tensor] | None:
-    """Read the layers of a cut from local files; None if whole files are needed."""
+def _copied(checkpoint: Checkpoint, cut: Cut, allow_bin: bool, folder: Path) -> bool:
+    """Copy a piece of local files to a folder; False if whole files are needed."""
     is_here = checkpoint.commit is None or checkpoint.is_cached
     try:
-        return read_layers(checkpoint, cut) if is_here and _has_parts(checkpoint) else None
+        return is_here and _has_parts(checkpoint) and copy_piece(checkpoint, cut, allow_bin, folder)
     except WholeFileNeededError:
-        return None
+        return False
 
 
 def _has_parts(checkpoint: Checkpoint) -> bool:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d import align, load, truncate
+from st_matryoshka2d.hub.partial import LocalFile
 from st_matryoshka2d.model.layers import LayersByDepth
+from tests.support.disk import full_disk
 from tests.support.families import TEXTS
 from tests.support.hub import Hub, change, in_shards
 from tests.support.loader import Loader
@@ -68,28 +70,30 @@ def test_a_loaded_cut_equals_one_of_the_whole_model(sharded: bool, folder: Path)
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tensors that are read of the files with all layers."""
-    names: list[str] = []
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that are read of the files with all layers."""
+    counts: list[int] = []
+    parts = LocalFile.parts
 
-    class Counted(safe_open):  # type: ignore[misc]  # a class of another language
-        def get_tensor(self, name: str) -> Tensor:
-            names.append(name)
-            return super().get_tensor(name)
+    def counted(file: LocalFile, start: int, stop: int) -> Iterator[bytes]:
+        for part in parts(file, start, stop):
+            counts.append(len(part))
+            yield part
 
-    monkeypatch.setattr(local, "safe_open", Counted)
-    return names
-
-
-def needed(weights: Path, kept: list[int]) -> list[str]:
-    return sorted(name for name in load_file(weights) if layer_of(name) in (None, *kept))
+    monkeypatch.setattr(LocalFile, "parts", counted)
+    return counts
 
 
-def test_other_layers_are_not_read(saved: Path, read: list[str]) -> None:
+def needed(weights: Path, kept: list[int]) -> int:
+    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+    return header + sum(tensor.nbytes for name, tensor in load_file(weights).items() if layer_of(name) in (None, *kept))
+
+
+def test_bytes_of_other_layers_are_not_read(saved: Path, read: list[int]) -> None:
     for depth, kept in depths(saved).items():
         read.clear()
         load(saved, num_layers=depth, device="cpu")
-        assert sorted(read) == needed(saved / "model.safetensors", kept)
+        assert sum(read) == needed(saved / "model.safetensors", kept)
 
 
 def test_shards_with_other_layers_alone_are_not_opened(folder: Path) -> None:
@@ -145,8 +149,19 @@ def test_what_cannot_be_divided_is_read_whole(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("saved", ["ends"], indirect=True)
+def test_nothing_is_left_behind(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = sorted(saved.rglob("*"))
+    load(saved, num_layers=2, device="cpu")
+    with full_disk(), pytest.raises(OSError, match=r"Make room there.*TMPDIR"):
+        load(saved, num_layers=2, device="cpu")
+    assert not list(tmp_path.iterdir())
+    assert sorted(saved.rglob("*")) == before
+
+
+@pytest.mark.parametrize("saved", ["ends"], indirect=True)
 def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(
-    saved: Path, read: list[str], hub: Hub, loader: Loader, offline: Loader
+    saved: Path, read: list[int], hub: Hub, loader: Loader, offline: Loader
 ) -> None:
     name = f"org/{saved.name.replace(' ', '-')}"
     shutil.copytree(saved, hub.root / name)
@@ -161,7 +176,7 @@ def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(
         assert np.array_equal(np.asarray(found["embedding"], dtype=np.float32), expected)
         assert found["called"] == [name] * 2
         assert found["warnings"] == []
-        assert sorted(read) == needed(saved / "model.safetensors", [0, 3])
+        assert sum(read) == needed(saved / "model.safetensors", [0, 3])
     assert not [path for path, _ in hub.asked if path.endswith("model.safetensors")]
 
 

@@ -16,7 +16,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers, keeps_ends
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST, Layers, chosen_layers, keeps_ends
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
@@ -32,13 +32,17 @@ def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
         return keeping(pipeline, layers)
     if not keeps_ends(pipeline.model.config):
         return pipeline
-    ends = keeping(pipeline, ENDS)
-    try:
-        for name, backbone in ends.backbones.items():
-            check_depths(ends.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
-    except ValueError:
-        return keeping(pipeline, FIRST)  # its layers only work in a row
-    return ends
+    total = pipeline.full.num_layers
+    # the first layer alone is no model of some families, whose last layer is of another kind
+    for choice in (ENDS, {**chosen_layers(ENDS, total), 1: [total]}):
+        chosen = keeping(pipeline, choice)
+        try:
+            for name, backbone in chosen.backbones.items():
+                check_depths(chosen.routes[name].transformer.model, backbone, range(1, total))
+        except ValueError:
+            continue
+        return chosen
+    return keeping(pipeline, FIRST)  # its layers only work in a row
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:

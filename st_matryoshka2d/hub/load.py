@@ -25,7 +25,7 @@ from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
-from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
+from st_matryoshka2d.model.kept_layers import changed_by_cut, cut_config, depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -132,8 +132,8 @@ def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Decl
     """Load some layers, and check that they equal those of the whole; also return what that declares, and its size."""
     checkpoint, piece, whole = plan.checkpoint, plan.piece, plan.config
     cut = cut_config(whole, plan.num_layers)
-    overrides = {name: value for name, value in vars(cut).items() if vars(whole).get(name) != value}
-    kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **overrides}}
+    overrides = {**(plan.kwargs.get("config_kwargs") or {}), **changed_by_cut(whole, cut)}
+    kwargs = {**plan.kwargs, "config_kwargs": overrides}
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, whole)
     named = checkpoint if plan.is_copy else source
     check_weights(source, dict.fromkeys(source.transformer_folders, config), plan.num_layers, kwargs)

@@ -13,7 +13,7 @@ from st_matryoshka2d.hub.reach import within_reach
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import depth_of
-from st_matryoshka2d.model.kept_layers import choose_layers, kept_layers, of_depth
+from st_matryoshka2d.model.kept_layers import choose_layers, kept_layers, of_depth, packs_layers
 from st_matryoshka2d.sizes import within
 
 
@@ -49,7 +49,8 @@ def planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | No
         return Plan(checkpoint, kwargs, config, keep)
     if piece is None and is_divisible and checkpoint.commit:
         piece = _fetched(checkpoint, config, keep, allow_bin)
-    if piece is None and kept_layers(config, keep) != list(range(keep)):
+    # transformers reads neither layers that move up nor the part of a tensor
+    if piece is None and (kept_layers(config, keep) != list(range(keep)) or packs_layers(config)):
         if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
             return Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
         return Plan(checkpoint, kwargs)

@@ -21,7 +21,11 @@ FIRST, ENDS = "first", "ends"
 
 # Lists that may be as long as the model is deep by accident; every other list of that length has
 # one entry per layer.
-_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id"}
+_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "id2label", "pad_token_id"}
+
+# Settings that differ from layer to layer, by the layer's number. A config of transformers writes
+# and takes them by this name, and keeps them by another.
+_OVERRIDES = "per_layer_config"
 
 
 def ends(num_layers: int, total: int) -> list[int]:
@@ -143,22 +147,49 @@ def passes(config: Any, num_layers: int) -> float:
     return 1 + again / num_layers
 
 
-def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
-    """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
-    cut = copy.copy(config)
-    # a broken config may have a billion layers: no list of them
-    chosen = kept_layers(config, num_layers) if num_layers < config.num_hidden_layers else None
+def per_layer(config: PreTrainedConfig) -> dict[str, list[Any] | dict[int, Any]]:
+    """Return the settings with an entry for each layer (`layer_types`, ...), or for some layers, by their numbers from 0."""
+    total = config.num_hidden_layers
+    found: dict[str, list[Any] | dict[int, Any]] = {}
     for name, value in vars(config).items():
-        if (
-            isinstance(value, list)
-            and len(value) == config.num_hidden_layers
-            and not (name in _NOT_PER_LAYER or is_ours(name))
-        ):
-            setattr(cut, name, value[:num_layers] if chosen is None else [value[layer] for layer in chosen])
-    if chosen is not None:
-        _declare(cut, _nested(config, chosen))
+        if name in _NOT_PER_LAYER or is_ours(name):
+            continue
+        if isinstance(value, list) and len(value) == total:
+            found[name] = value
+        elif isinstance(value, dict) and value and all(str(key).isdecimal() and int(key) < total for key in value):
+            found[name] = {int(key): entry for key, entry in value.items()}
+    if getattr(config, "is_heterogeneous", False):
+        found[_OVERRIDES] = {int(layer): entry for layer, entry in config.to_dict()[_OVERRIDES].items()}
+    return found
+
+
+def packs_layers(config: Any) -> bool:
+    """Whether tensors outside the blocks hold a part for each layer, as in Gemma 3n and later: inputs of every layer."""
+    return bool(getattr(config, "hidden_size_per_layer_input", None))
+
+
+def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
+    """Copy a config with `num_layers` layers, and select from all that it has per layer to match."""
+    cut = copy.copy(config)
     cut.num_hidden_layers = num_layers
+    if num_layers == config.num_hidden_layers:  # a broken config may have a billion layers: no list of them
+        return cut
+    layers = kept_layers(config, num_layers)
+    for name, entries in per_layer(config).items():
+        if isinstance(entries, list):
+            setattr(cut, name, [entries[layer] for layer in layers])
+        else:
+            setattr(cut, name, {place: entries[layer] for place, layer in enumerate(layers) if layer in entries})
+    if shared := getattr(config, "num_kv_shared_layers", None):  # the last ones, which take keys and values of others
+        cut.num_kv_shared_layers = sum(layer >= config.num_hidden_layers - shared for layer in layers)
+    _declare(cut, _nested(config, layers))
     return cut
+
+
+def changed_by_cut(config: PreTrainedConfig, cut: PreTrainedConfig) -> dict[str, Any]:
+    """Return what the config of a cut says otherwise than that of the whole, as both are written."""
+    before = config.to_dict()
+    return {name: value for name, value in cut.to_dict().items() if name not in before or before[name] != value}
 
 
 def _nested(config: Any, chosen: Sequence[int]) -> dict[int, list[int]]:

@@ -134,10 +134,12 @@ def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTr
 
 
 def test_config_of_cut() -> None:
-    config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"))
+    config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"), by_layer={"0": "a", "1": "b", 3: "d"})
     declare_layers(config, FOUR)
     cut: Any = cut_config(config, 3)
     assert cut.per_layer == list("acd")
+    assert cut.by_layer == {0: "a", 2: "d"}
+    assert cut.id2label == config.id2label, "which has numbers of labels"
     assert cut.matryoshka_layers == {"1": [1], "2": [1, 3]}, "the layers of lower depths, by their places in the cut"
     assert [kept_layers(config, depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 2, 3], [0, 1, 2, 3]]
     assert smallest_depth_with(config, [1, 2, 3]) == 3

@@ -216,6 +216,7 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda given: asymmetric(given.ends, as_encoder(*given.tiny, Dense(32, 16))), ValueError, "16 dim.* 32"),
     (lambda given: asymmetric(given.ends, 0), ValueError, "fit_queries"),
     (lambda given: asymmetric(given.ends, 1, 0), ValueError, "0 layers"),
+    (lambda given: truncate(given.static, num_layers=1), ValueError, "StaticEmbedding has no layers to cut"),
     (lambda given: truncate(asymmetric(given.ends, 2), num_layers=2), ValueError, r'query=2\).*route="query"'),
     (lambda given: encode_sizes(asymmetric(given.ends, 2), TEXTS, ["2L-8d"]), ValueError, "'document': 4, 'query': 2"),
 ]

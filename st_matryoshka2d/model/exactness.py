@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,8 @@ from st_matryoshka2d.model.packed import find_packed
 # of its own.
 _EXACT: dict[str, frozenset[int]] = {}
 
+_FIRST = 'Its first layers can be: pass layers="first".'
+
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[int]) -> None:
     """Check on a few tokens that the model can be cut at these depths, once for models that are built alike."""
@@ -39,18 +42,24 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[in
 
 def check_written(kind: type[PreTrainedModel], config: PreTrainedConfig, depths: Iterable[int]) -> None:
     """Check that the config of a cut is read as it is written: some families change it, or refuse to read it."""
+    first = copy.copy(config)
+    keep_first(first)
     for depth in depths:
-        if depth == config.num_hidden_layers:
-            continue
-        cut, layers = cut_config(config, depth), [layer + 1 for layer in kept_layers(config, depth)]
-        try:
-            read = per_layer(as_read(cut))
-        except Exception as error:
-            why = " ".join(str(error).split())
-            raise refusal(kind, f"transformers could not read the config of a cut with layers {layers}: {why}") from error
-        for name, entries in per_layer(cut).items():
-            if (found := read.get(name)) != entries:
-                raise refusal(kind, _changed(name, entries, found, layers, per_layer(config)[name]))
+        if why := _misread(config, depth):
+            raise refusal(kind, why if _misread(first, depth) else f"{why} {_FIRST}")
+
+
+def _misread(config: PreTrainedConfig, depth: int) -> str | None:
+    """Say how transformers reads the config of a cut otherwise than it is written, if it does."""
+    if depth == config.num_hidden_layers:
+        return None
+    cut, layers = cut_config(config, depth), [layer + 1 for layer in kept_layers(config, depth)]
+    try:
+        read = per_layer(as_read(cut))
+    except Exception as error:
+        return f"transformers could not read the config of a cut with layers {layers}: {' '.join(str(error).split())}"
+    changed = {name: entries for name, entries in per_layer(cut).items() if read.get(name) != entries}
+    return next((_changed(name, entries, read.get(name), layers, config) for name, entries in changed.items()), None)
 
 
 def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
@@ -156,13 +165,13 @@ def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) 
             raise UsageError(f"{name} of block {path} would be {found!r} in the cut, but is {expected!r} in the full model.")
 
 
-def _changed(name: str, cut: Any, read: Any, layers: list[int], whole: Any) -> str:
+def _changed(name: str, cut: Any, read: Any, layers: list[int], config: PreTrainedConfig) -> str:
     """Say which setting of a layer transformers reads otherwise, and which layers have it as it is read."""
     told = f"transformers would read the config of a cut with layers {layers} as another network"
     if not (isinstance(cut, list) and isinstance(read, list) and len(cut) == len(read)):
         return f"{told}: {name} is {cut}, and would be {read}."
     place = next(place for place, pair in enumerate(zip(cut, read, strict=True)) if pair[0] != pair[1])
-    fitting = [layer for layer, entry in enumerate(whole, 1) if entry == read[place]]
+    fitting = [layer for layer, entry in enumerate(per_layer(config)[name], 1) if entry == read[place]]
     return (
         f"{told}: {name} of its layer {place + 1} is {cut[place]!r}, and would be {read[place]!r}. "
         f"Pass `layers` with one in that place that is so: {fitting}."
@@ -191,4 +200,4 @@ def _advice(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> st
         _check(first, backbone, depths)
     except Exception:
         return ""
-    return ' Its first layers can be: pass layers="first".'
+    return f" {_FIRST}"

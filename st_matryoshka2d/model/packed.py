@@ -48,12 +48,13 @@ def find_packed(model: PreTrainedModel, blocks: str | None) -> dict[str, Packed]
 
 def _growth(module: nn.Module, less: nn.Module, total: int) -> Packed:
     """Compare a module with that of a model with a layer less."""
-    before, tensors = settings(less), {}
-    numbers = {
-        name: value - before[name]
-        for name, value in settings(module).items()
-        if type(value) is int and type(before.get(name)) is int and value != before[name]
-    }
+    numbers: dict[str, int] = {}
+    tensors: dict[str, tuple[int, int]] = {}
+    before = settings(less)
+    for name, value in settings(module).items():
+        smaller = before.get(name)
+        if type(value) is int and type(smaller) is int and value != smaller:
+            numbers[name] = value - smaller
     shapes = {name: weight.shape for name, weight in less.named_parameters(recurse=False)}
     for name, weight in module.named_parameters(recurse=False):
         pairs = enumerate(zip(weight.shape, shapes.get(name, ()), strict=False))

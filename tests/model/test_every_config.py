@@ -33,24 +33,28 @@ SIZES = {
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_k"), 2),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "expert_ffn_hidden_size"), 16),
-    **dict.fromkeys(("n_group", "topk_group", "n_shared_experts", "num_key_value_heads", "num_global_key_value_heads"), 1),
+    **dict.fromkeys(("n_group", "topk_group", "n_shared_experts", "num_global_key_value_heads"), 1),
+    **dict.fromkeys(("num_key_value_heads", "index_n_heads"), 4),
     **dict.fromkeys(("head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank"), 8),
     **dict.fromkeys(("embedding_size", "embedding_rank", "embedding_dim", "word_embed_proj_dim", "global_head_dim"), 16),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "hidden_size_per_layer_input", "index_head_dim"), 8),
-    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "index_n_heads", "index_topk"), 4),
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4),
+    "index_topk": 64,
     "sliding_window": 4,
     "attention_window": 4,
     "num_kv_shared_layers": 0,
     "initializer_range": 0.3,
 }
 SPECIAL = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+OTHERS = {"neomme": {"head_dim": 16}}
 
 
 def tiny(kind: type[PreTrainedConfig]) -> PreTrainedModel | None:
     """Build a small random model of a config class; None if the usual sizes are not enough, or it reads no text."""
     known = {*vars(kind()), *kind.attribute_map, "global_head_dim", "num_global_key_value_heads"}
     aliases = {kind.attribute_map.get(name, name) for name in known}
-    config = kind(**{name: value for name, value in {**SIZES, **SPECIAL}.items() if name in known and name in aliases})
+    sizes = {**SIZES, **SPECIAL, **OTHERS.get(kind.model_type, {})}
+    config = kind(**{name: value for name, value in sizes.items() if name in known and name in aliases})
     if config.num_hidden_layers != LAYERS:
         return None
     model = families.build(config)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 Container = TypeVar("Container", bound=nn.Module)
 
@@ -29,6 +29,11 @@ def around(container: Container, modules: Mapping[str, nn.Module | None]) -> Con
 def put(container: nn.Module, name: str, module: nn.Module | None) -> None:
     """Put a module, or none, in a place of a container."""
     container._modules[name] = module
+
+
+def put_tensors(container: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors in the places of parameters of a copied module; those that were computed from others train these."""
+    container._parameters = {**container._parameters, **tensors}  # type: ignore[dict-item]  # computed ones are no parameters
 
 
 def hooks(module: nn.Module) -> list[Callable[..., Any]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import AbstractContextManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
+from typing import TypeVar
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.logs import filtered
 
@@ -16,10 +19,13 @@ from st_matryoshka2d._hosts.logs import filtered
 # once may leave them so.
 one_load_at_a_time = RLock()
 
+Config = TypeVar("Config", bound=PreTrainedConfig)
+
 _CAPTURING = "transformers.utils.output_capturing"
 _CAPTURES = "_output_capturing_hooks_installed"
 _LOADED = "_is_hf_initialized"
 _ADAPTED = ("peft_config", "_hf_peft_config_loaded")
+_UNWRITTEN = ("_attn_implementation", "_experts_implementation", "name_or_path")
 
 
 def quiet_loading() -> AbstractContextManager[None]:
@@ -42,6 +48,17 @@ def drop_captures(copied: nn.Module) -> None:
     hooks = {key: hook for key, hook in copied._forward_hooks.items() if getattr(hook, "__module__", None) != _CAPTURING}
     copied._forward_hooks = OrderedDict(hooks)
     vars(copied).pop(_CAPTURES, None)
+
+
+def as_read(config: Config) -> Config:
+    """Return a config as transformers reads it from its file; what no file holds, such as the kind of attention, stays."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "config.json"
+        config.to_json_file(file)
+        read = type(config).from_json_file(file)
+    for name in _UNWRITTEN:
+        setattr(read, name, getattr(config, name, None))
+    return read
 
 
 def forget_adapters(network: PreTrainedModel) -> None:

@@ -107,7 +107,8 @@ def align(
             Another model takes its own of that name. None: the default prompt of each, if any.
         layers: Which layers each depth keeps. None: those that the model was aligned or trained
             with, otherwise `"ends"`: half from the start and half from the end, such as layers 1, 5
-            and 6 of six, because the last layers write the embedding. `"first"`: the first ones, so
+            and 6 of six, because the last layers write the embedding; one layer is the first, or
+            the last where the first alone is no model of its family. `"first"`: the first ones, so
             that one forward pass serves all depths; they score worse. A dict names those of some
             depths, `{2: [1, 6]}`.
         rotation: What the first coordinates are chosen for. None: they stay, unless a rotation is

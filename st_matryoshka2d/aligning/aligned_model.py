@@ -15,7 +15,7 @@ from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.layers import ENDS, FIRST, Choice
+from st_matryoshka2d.model.layers import ENDS, FIRST, Choice, ends
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
@@ -31,12 +31,18 @@ def starting_point(pipeline: Pipeline, layers: Choice | None) -> Pipeline:
         return pipeline.keeping(layers)
     if pipeline.layers.by_depth != ENDS:
         return pipeline
-    try:
-        for name, backbone in pipeline.backbones.items():
-            check_depths(pipeline.routes[name].transformer.model, backbone, range(1, pipeline.full.num_layers))
-    except ValueError:
-        return pipeline.keeping(FIRST)  # its layers only work in a row
-    return pipeline
+    total = pipeline.full.num_layers
+    depths = range(1, total)
+    # the first layer alone is no model of some families, whose last layer is of another kind
+    for choice in (ENDS, {1: [total], **{depth: ends(depth, total) for depth in depths[1:]}}):
+        chosen = pipeline.keeping(choice)
+        try:
+            for name, backbone in chosen.backbones.items():
+                check_depths(chosen.routes[name].transformer.model, backbone, depths)
+        except ValueError:
+            continue
+        return chosen
+    return pipeline.keeping(FIRST)  # its layers only work in a row
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:

@@ -23,10 +23,11 @@ from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.cut import cut_of
+from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
-from st_matryoshka2d.model.layers import Cut, depth_of_choice
+from st_matryoshka2d.model.layers import depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer

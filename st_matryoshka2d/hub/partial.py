@@ -16,7 +16,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.piece import piece_of, telling_of_a_full_disk
 from st_matryoshka2d.hub.remote_file import RemoteFile
-from st_matryoshka2d.model.layers import Cut
+from st_matryoshka2d.model.cut_config import Cut
 
 _MOST = 2**22  # bytes in memory at once
 

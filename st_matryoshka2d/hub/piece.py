@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import glob
 import json
-import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
@@ -18,62 +16,23 @@ from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
 from st_matryoshka2d.hub.safetensors_header import (
-    BITS,
     LONGEST,
     Header,
-    Stored,
-    WholeFileNeededError,
     read_header,
     require_inside,
-    short,
     written_header,
 )
-from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, lists_of, shapes_in
-from st_matryoshka2d.model.layers import Cut
+from st_matryoshka2d.hub.tensors import Plan, Weights, names_kept, plan_of, rows_kept
+from st_matryoshka2d.hub.weights_fit import block_lists, check_shapes, depth_of, described, shapes_in
+from st_matryoshka2d.model.cut_config import Cut
+from st_matryoshka2d.model.exactness import check_written
+from st_matryoshka2d.model.packed import find_packed
 from st_matryoshka2d.model.readout_files import readout_file
 
 # File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
 
 _READOUTS = readout_file("*")
-
-
-class Weights(Protocol):
-    """A file of weights, of which parts can be read."""
-
-    @property
-    def path(self) -> str:
-        """Where it is, for messages."""
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-
-    def parts(self, start: int, stop: int) -> Iterator[bytes]:
-        """Read the bytes from `start` up to `stop`."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The tensors of a piece under their new names, in its order, with the file of each; and the metadata of the first."""
-
-    kept: tuple[tuple[Weights, Stored], ...]
-    metadata: dict[str, str] | None
-
-    @property
-    def tensors(self) -> list[Stored]:
-        """The tensors without their files."""
-        return [tensor for _, tensor in self.kept]
-
-    def ranges(self) -> list[tuple[Weights, int, int]]:
-        """List file, start and stop of each request; adjacent tensors share one."""
-        ranges: list[tuple[Weights, int, int]] = []
-        for file, tensor in self.kept:
-            start = tensor.start
-            if ranges and ranges[-1][0] is file and ranges[-1][2] == start:
-                _, start, _ = ranges.pop()
-            ranges.append((file, start, tensor.stop))
-        return ranges
 
 
 @dataclass(frozen=True)
@@ -103,11 +62,18 @@ class Piece:
 def piece_of(checkpoint: Checkpoint, cut: Cut, find: Callable[[str], Weights]) -> Piece | None:
     """Plan the piece of a cut, from the headers that `find` opens, and check its shapes; None if blocks have no list."""
     lists: list[str] = []
+    packed: dict[str, tuple[int, int]] = {}
 
     def select(names: Collection[str]) -> dict[str, str]:
         depth = depth_of(cut.whole, checkpoint.name, len(names))
-        lists.extend(lists_of(cut.whole, checkpoint.name))
-        return names_kept(names, lists, depth, cut.kept) if lists else {name: name for name in names}
+        model = described(cut.whole, checkpoint.name)
+        if not (found := block_lists(model)):
+            return {name: name for name in names}
+        check_written(type(model), cut.whole, cut.layers, [cut.num_layers])
+        lists.extend(found)
+        for path, parts in find_packed(model, found[0]).items():
+            packed.update({f"{path}.{name}": place for name, place in parts.tensors.items()})
+        return names_kept(names, lists, depth, cut.kept)
 
     def opened(file: str) -> tuple[Weights, Header]:
         weights = find(file)
@@ -117,63 +83,13 @@ def piece_of(checkpoint: Checkpoint, cut: Cut, find: Callable[[str], Weights]) -
     if not lists:
         return None
     what, places = checkpoint.name, list(range(cut.num_layers))
+    plan = replace(
+        plan, kept=tuple(part for file, tensor in plan.kept for part in rows_kept(file, tensor, packed, cut.kept))
+    )
     if cut.kept != places:  # as an error names the latter
         what = f"{what} (with layers {cut.kept} as {places})"
     check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut.config, what)
     return Piece(checkpoint, cut, plan)
-
-
-def plan_of(
-    shards: Mapping[str, str],
-    select: Callable[[Collection[str]], dict[str, str]],
-    open_file: Callable[[str], tuple[Weights, Header]],
-) -> Plan:
-    """Plan the piece of the tensors that `select` maps to their names in the piece; read no more headers than needed."""
-    headers: list[tuple[Weights, Header]] = []
-    if shards:
-        kept_as = select(shards)
-        names: dict[str, set[str]] = {}
-        for name, shard in shards.items():
-            names.setdefault(shard, set()).add(name)
-        for shard in sorted(shard for shard, of_shard in names.items() if of_shard & kept_as.keys()):
-            headers.append(open_file(shard))
-            if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
-                raise UsageError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
-    else:
-        headers.append(open_file(WEIGHTS))
-        kept_as = select([tensor.name for tensor in headers[0][1].tensors])
-    kept: dict[str, tuple[Weights, Stored]] = {}
-    for file, header in headers:
-        for tensor in header.tensors:
-            if tensor.name not in kept_as:
-                continue
-            if (name := kept_as[tensor.name]) in kept:
-                both = f"{short(kept[name][0].path)} and {short(file.path)}"
-                raise UsageError(f"{short(name)} is in more than one file: {both}.")
-            kept[name] = file, replace(tensor, name=name)
-    # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to
-    # its dtype.
-    return Plan(tuple(sorted(kept.values(), key=lambda pair: -BITS[pair[1].dtype])), headers[0][1].metadata)
-
-
-def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
-    """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
-    pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
-    numbered: dict[str, dict[int, set[str]]] = {}
-    for name in names:
-        if match := pattern.match(name):
-            numbered.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
-    whole = [(path, blocks) for path, blocks in numbered.items() if set(blocks) == set(range(depth))]
-    if len(whole) != 1:
-        raise WholeFileNeededError("The names of its tensors do not show which belong to which layer.")
-    [(path, blocks)] = whole
-    inside = set().union(*blocks.values())
-    renumbered = {
-        name: f"{path}.{place}.{name.removeprefix(f'{path}.{layer}.')}"
-        for place, layer in enumerate(kept)
-        for name in blocks[layer]
-    }
-    return {name: name for name in names if name not in inside} | renumbered
 
 
 def _shards_of(checkpoint: Checkpoint, find: Callable[[str], Weights]) -> dict[str, str]:

@@ -14,7 +14,8 @@ from st_matryoshka2d.hub.reach import within_reach
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import depth_of
-from st_matryoshka2d.model.layers import Cut, of_depth
+from st_matryoshka2d.model.cut_config import Cut, packs_layers
+from st_matryoshka2d.model.layers import of_depth
 from st_matryoshka2d.sizes import within
 
 
@@ -58,9 +59,10 @@ def planned(
     cut = cut or _wanted(checkpoint, kwargs, num_layers, layers)
     if piece is None and is_divisible and checkpoint.commit and not cut.is_whole:
         piece = _fetched(checkpoint, cut, allow_bin)
-    if piece or cut.kept == list(range(cut.num_layers)):
+    in_place = cut.is_whole or (cut.kept == list(range(cut.num_layers)) and not packs_layers(cut.whole))
+    if piece or in_place:
         return Plan(checkpoint, kwargs, cut, piece)
-    # transformers reads the layers of a file under their own numbers alone
+    # transformers reads neither layers that move up nor the part of a tensor
     if is_divisible and _copied(checkpoint, cut, allow_bin, spare):
         return Plan(checkpoint, kwargs, cut, spare, is_copy=True)
     return Plan(checkpoint, kwargs)

@@ -14,7 +14,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
 from st_matryoshka2d.hub.reach import base_of
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
-from st_matryoshka2d.model.layers import Cut
+from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.readout_files import readout_file
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own

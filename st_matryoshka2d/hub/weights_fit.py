@@ -101,10 +101,10 @@ def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
     return model
 
 
-def lists_of(config: PreTrainedConfig, what: str) -> list[str]:
-    """Return the `block_lists` of the model that a config describes; refuse one that describes none."""
+def described(config: PreTrainedConfig, what: str) -> PreTrainedModel:
+    """Return the `blank_model` that a config describes; refuse one that describes none."""
     try:
-        return block_lists(blank_model(config))
+        return blank_model(config)
     except _NO_MODEL as error:
         raise UsageError(f"config.json of {what} describes no model: {short(str(error))}") from error
 

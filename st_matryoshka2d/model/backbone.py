@@ -9,6 +9,7 @@ are refused; `exactness.py` checks the known ones.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,10 @@ from st_matryoshka2d._hosts.torch import COMPILED, around, hooks, is_saved, part
 from st_matryoshka2d._hosts.transformers import drop_captures
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import require_steady
-from st_matryoshka2d.model.copies import same, trial
-from st_matryoshka2d.model.layers import Layers, cut_config
+from st_matryoshka2d.model.copies import same, settings, trial
+from st_matryoshka2d.model.cut_config import cut_config
+from st_matryoshka2d.model.layers import Layers
+from st_matryoshka2d.model.packed import Packed, find_packed
 
 # Paths of the blocks and the tail, by architecture. Threads may find the same at once, each on a copy
 # of its own.
@@ -38,6 +41,8 @@ class Backbone:
     blocks: str | None
     # the modules between the last block and the model's output, in order of use
     tail: tuple[str, ...]
+    # other modules that have a part for each layer, by path
+    packed: Mapping[str, Packed]
 
     @property
     def num_layers(self) -> int:
@@ -66,7 +71,7 @@ def find_backbone(model: nn.Module, layers: Layers | None = None) -> Backbone:
     known = architecture(model)
     if known not in _FOUND:
         blocks = _find_blocks(model, num_layers)
-        _FOUND[known] = blocks, _find_tail(model, blocks)
+        _FOUND[known] = blocks, _find_tail(model, blocks), find_packed(model, blocks)
     return Backbone(layers or Layers(num_layers), *_FOUND[known])
 
 
@@ -96,14 +101,15 @@ def refuse_compiled(model: object) -> None:
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
     """Return the model with the blocks of a depth only; it shares the parameters, so training it trains them."""
     # Containers are copied, so that the view can have fewer blocks and a config of its own;
-    # parameters, buffers and leaf modules are shared, no tensor is made, and the model itself does
-    # not change.
+    # parameters, buffers and leaf modules are shared, no tensor is made but from those that hold
+    # all layers, and the model itself does not change.
     config = cut_config(model.config, backbone.layers, num_layers)
     layers = backbone.layers.kept(num_layers)
     copies: dict[int, nn.Module] = {}
 
     def copy_container(module: nn.Module, path: str, position: int | None = None) -> nn.Module:
-        if id(module) in copies or not parts(module):
+        packed = backbone.packed.get(path) if num_layers < backbone.num_layers else None
+        if id(module) in copies or not (parts(module) or packed):
             return copies.get(id(module), module)
         if path == backbone.blocks:
             every = list(module.children())
@@ -112,6 +118,8 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
             inside = parts(module)
         container = copies[id(module)] = around(module, inside)
         drop_captures(container)
+        if packed:
+            packed.select(container, layers, backbone.num_layers)
         if getattr(module, "config", None) is model.config:
             vars(container)["config"] = config
         if position is not None and hasattr(container, "layer_idx"):
@@ -155,7 +163,10 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
         # one block for all layers has no tail to find; with one layer there is no other state to
         # finish
         return ()
-    network, inputs = trial(model)
+    try:
+        network, inputs = trial(model)
+    except NotImplementedError as error:
+        raise refusal(model, f"It does not tell which of its modules embeds tokens. {error}") from error
     steps = blocks.split(".")
     ancestors = [".".join(steps[:depth]) for depth in range(len(steps))]
     beside = {
@@ -192,18 +203,10 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     return tuple(tail)
 
 
-def refusal(model: nn.Module, reason: str) -> ValueError:
-    """Build the error for a model that cannot be cut in depth."""
-    return ValueError(f"{type(model).__name__} cannot be cut in depth exactly, so it is not cut at all. {reason}")
-
-
-PLAIN = (bool, int, float, str, type(None))
-
-
-def settings(module: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a module, such as a sliding window, but for its mode."""
-    plain = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
-    return {name: value for name, value in plain.items() if not name.startswith("_") and name != "training"}
+def refusal(model: nn.Module | type[nn.Module], reason: str) -> ValueError:
+    """Build the error for a model, or all of its class, that cannot be cut in depth."""
+    name = (model if isinstance(model, type) else type(model)).__name__
+    return ValueError(f"{name} cannot be cut in depth exactly, so it is not cut at all. {reason}")
 
 
 def architecture(model: PreTrainedModel) -> str:

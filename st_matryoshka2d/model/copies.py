@@ -45,6 +45,15 @@ def trial(model: PreTrainedModel) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     return share_memory(model).train(False), {"input_ids": input_ids, "attention_mask": attention_mask}
 
 
+PLAIN = (bool, int, float, str, type(None))
+
+
+def settings(module: nn.Module) -> dict[str, object]:
+    """Return the plain attributes of a module, such as a sliding window, but for its mode."""
+    plain = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
+    return {name: value for name, value in plain.items() if not name.startswith("_") and name != "training"}
+
+
 def same(left: Tensor, right: Tensor, tolerance: float = 0.0) -> bool:
     """Compare within a share of the largest value; NaN equals NaN, so that broken weights do not look like a new family."""
     scale = torch.nan_to_num(right).abs().max()

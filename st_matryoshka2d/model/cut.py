@@ -56,7 +56,11 @@ def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = 
 def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | None) -> SentenceTransformer:
     """Cut an asymmetric model in dims, which its sides have in common, or a token table."""
     if is_table(model):
-        within(0 if num_layers is None else num_layers, 0, "num_layers", least=0)
+        if num_layers:
+            raise UsageError(
+                f"num_layers={num_layers}: a StaticEmbedding has no layers to cut. Leave `num_layers` out; "
+                "`dim` makes its rows shorter."
+            )
     elif num_layers is not None:
         raise UsageError(
             "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "

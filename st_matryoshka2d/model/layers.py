@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.model.declaration import Declaration, is_ours
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.sizes import positive_int
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]  # counted from 1, ascending
 Choice: TypeAlias = "str | LayersByDepth"
 
 FIRST, ENDS = "first", "ends"
-
-# Lists that may be as long as the model is deep by accident; every other list of that length has
-# one entry per layer.
-_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
 @dataclass(frozen=True)
@@ -164,61 +155,3 @@ def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[i
     if len(set(given)) != depth or given != sorted(given):
         raise UsageError(f"layers: {depth} different layers in ascending order are needed, got {given}.")
     return given
-
-
-def cut_config(config: PreTrainedConfig, layers: Layers, num_layers: int) -> PreTrainedConfig:
-    """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
-    cut = copy.copy(config)
-    # a broken config may have a billion layers: no list of them
-    chosen = layers.kept(num_layers) if num_layers < config.num_hidden_layers else None
-    for name, value in vars(config).items():
-        if (
-            isinstance(value, list)
-            and len(value) == config.num_hidden_layers
-            and not (name in _NOT_PER_LAYER or is_ours(name))
-        ):
-            setattr(cut, name, value[:num_layers] if chosen is None else [value[layer] for layer in chosen])
-    cut.num_hidden_layers = num_layers
-    if chosen is not None and (declared := Declaration.of(config)).layers:
-        replace(declared, layers=layers.within(num_layers).written()).write(cut)
-    return cut
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What is kept of a model in depth, decided as soon as its config is read."""
-
-    whole: PreTrainedConfig
-    declaration: Declaration  # of the whole
-    layers: Layers  # of its depths
-    num_layers: int
-
-    @classmethod
-    def of(cls, whole: PreTrainedConfig, num_layers: int, choice: Choice | None = None) -> Cut:
-        """Decide for a depth, with the layers that the config declares or a user chose."""
-        declaration = Declaration.of(whole)
-        layers = Layers.of(whole, declaration)
-        if choice is not None:
-            layers, declaration = rechosen(layers, declaration, choice, [num_layers])
-        return cls(whole, declaration, layers, num_layers)
-
-    @cached_property
-    def config(self) -> PreTrainedConfig:
-        """The config of the cut."""
-        return cut_config(self.whole, self.layers, self.num_layers)
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """The entries of its config that differ from those of the whole."""
-        before = vars(self.whole)
-        return {name: value for name, value in vars(self.config).items() if before.get(name) != value}
-
-    @property
-    def kept(self) -> list[int]:
-        """The layers that stay, counted from 0."""
-        return self.layers.kept(self.num_layers)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all stay."""
-        return self.num_layers == self.layers.total

@@ -29,7 +29,7 @@ from st_matryoshka2d._hosts.torch import around, parts, put
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.copies import same, trial
-from st_matryoshka2d.model.layers import cut_config
+from st_matryoshka2d.model.cut_config import cut_config
 
 
 def load_masked_lm(

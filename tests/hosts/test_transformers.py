@@ -11,9 +11,9 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, Gemma4TextConfig
 
-from st_matryoshka2d._hosts.transformers import drop_captures, forget_adapters, not_loaded, quiet_loading
+from st_matryoshka2d._hosts.transformers import as_read, drop_captures, forget_adapters, not_loaded, quiet_loading
 from st_matryoshka2d.model.adapters import adapter_layers
 
 LACKS = "encoder.layer.1.output.dense.bias"
@@ -55,6 +55,15 @@ def test_the_report_of_loading_is_silenced_alone(folder: Path) -> None:
         assert len(records) == 2
     finally:
         logger.removeHandler(handler)
+
+
+def test_a_config_is_read_as_from_its_file() -> None:
+    written = Gemma4TextConfig(num_hidden_layers=2, layer_types=["full_attention"] * 2, attn_implementation="eager")
+    written.layer_types = ["full_attention", "sliding_attention"]
+    read = as_read(written)
+    assert read.layer_types == ["full_attention"] * 2, "the last is forced"
+    assert read.per_layer_config[1].head_dim == written.per_layer_config[1].head_dim
+    assert read._attn_implementation == "eager"
 
 
 def test_a_copy_without_captures_returns_states_again(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, truncate
+from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.exactness import check_depths
@@ -91,23 +93,110 @@ def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str, laye
     assert backbone.blocks is not None
     for num_layers in (1, 3):
         kept = families.ENDS[num_layers] if layers == "ends" else range(num_layers)
-        by_hand = copy.deepcopy(model)
-        for layer, block in enumerate(by_hand.get_submodule(backbone.blocks).children()):
-            if layer not in kept:
-                block.register_forward_hook(_hand_on)
+        by_hand = families.without_blocks(model, backbone.blocks, kept)
         cut = shallow_view(model, backbone, num_layers)
         assert torch.equal(cut(**inputs).last_hidden_state, by_hand(**inputs).last_hidden_state)
 
 
-def _hand_on(block: nn.Module, args: tuple[Tensor, ...], output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-    return (args[0], *output[1:]) if isinstance(output, tuple) else args[0]
+MIXED = [(name, layers) for name, (_, choices) in families.MIXED.items() for layers in choices]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SentenceTransformer]:
+    """Return a function that builds a pipeline around layers of two kinds, once."""
+    folder = tmp_path_factory.mktemp("mixed")
+    return functools.cache(lambda name: families.pipeline(families.MIXED[name][0](), folder / name, "mean", None, False))
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    quick(MIXED, ("embedding-gemma2", [1, 3, 4, 6]), ("gemma4", [1, 2, 3]), ("gemma4, inputs of each layer", [1, 3, 4, 6])),
+)
+def test_layers_of_two_kinds(
+    name: str, layers: list[int], mixed: Callable[[str], SentenceTransformer], tmp_path: Path
+) -> None:
+    """Settings by the number of a layer, and tensors that hold all layers, from a folder too."""
+    model = mixed(name)
+    by_hand = copy.deepcopy(model)
+    by_hand[0].model = families.without_blocks(model[0].model, "layers", [layer - 1 for layer in layers])
+    wanted = by_hand.encode(TEXTS)
+    model.save_pretrained(str(tmp_path / "whole"))
+    cut = truncate(model, layers=layers)
+    cut.save_pretrained(str(tmp_path / "cut"))
+    ways = {
+        "cut": cut,
+        "plain": SentenceTransformer(str(tmp_path / "cut"), device="cpu"),
+        "loaded": load(tmp_path / "whole", layers=layers, device="cpu"),
+    }
+    for way, small in ways.items():
+        np.testing.assert_allclose(small.encode(TEXTS), wanted, atol=5e-6 * np.abs(wanted).max(), err_msg=way)
+        weights = {key: value.shape for key, value in small[0].model.named_parameters()}
+        assert weights == {key: value.shape for key, value in cut[0].model.named_parameters()}, way
+
+
+@pytest.mark.parametrize("name", quick([*families.MIXED], "embedding-gemma2"))
+def test_a_config_that_would_be_read_anew_is_refused_everywhere(
+    name: str, mixed: Callable[[str], SentenceTransformer], tmp_path: Path
+) -> None:
+    model = mixed(name)
+    model.save_pretrained(str(tmp_path))
+    said: set[str] = set()
+    for way in (
+        lambda: truncate(model, num_layers=1),
+        lambda: load(tmp_path, num_layers=1),
+        lambda: align(model, TEXTS, layers="first"),
+    ):
+        with pytest.raises(ValueError, match="cannot be cut in depth exactly") as caught:
+            way()
+        said.add(str(caught.value))
+    [told] = said
+    assert "layer_types of its layer 1 is 'sliding_attention', and would be 'full_attention'" in told
+    assert "[3, 6]" in told
+    assert "layers=" not in told, "its first layers cannot be cut either"
+
+
+def test_a_model_whose_first_layer_is_no_model_is_aligned(mixed: Callable[[str], SentenceTransformer]) -> None:
+    aligned = align(mixed("embedding-gemma2"), TEXTS, steps=0)
+    assert aligned.config.matryoshka_layers["1"] == [6]
+    assert aligned.config.matryoshka_layers["3"] == [1, 5, 6]
+    [small] = encode_sizes(aligned, TEXTS, [Size(1, 32)]).values()
+    np.testing.assert_allclose(truncate(aligned, num_layers=1).encode(TEXTS), small, atol=1e-5 * np.abs(small).max())
+
+
+def test_layers_without_the_keys_that_they_share_are_refused(mixed: Callable[[str], SentenceTransformer]) -> None:
+    with pytest.raises(ValueError, match="last 2 layers take keys and values from layers before them"):
+        truncate(mixed("gemma4, shared keys"), layers=[1, 2, 5, 6])
+
+
+def test_training_a_depth_trains_its_part_of_a_tensor_of_all_layers(mixed: Callable[[str], SentenceTransformer]) -> None:
+    model = copy.deepcopy(mixed("embedding-gemma2"))[0].model
+    weight = model.ple.per_layer_model_projection.weight
+    backbone = find_backbone(model, Layers(6).chosen({2: [2, 3]}))
+    shallow_view(model, backbone, 2)(input_ids=torch.tensor([[2, 5, 3]])).last_hidden_state.sum().backward()
+    trained = weight.grad.view(6, -1).abs().sum(dim=1)
+    assert (trained > 0).tolist() == [False, True, True, False, False, False]
+
+
+def test_a_refusal_names_what_differs() -> None:
+    longformer = families.build(
+        hf.LongformerConfig(vocab_size=40, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, attention_window=8)
+    )
+    with pytest.raises(
+        ValueError, match=r"layer_id of block 1.attention.self would be 1 .* 3 in .* layers=\"first\".$"
+    ) as caught:
+        check_depths(longformer, find_backbone(longformer, Layers(4, "ends")), [2])
+    assert len(str(caught.value)) < 300
+    bert = families.build(families.CONFIGS["bert"]())
+    bert.embeddings.position_ids = bert.embeddings.position_ids.flip(1)
+    with pytest.raises(ValueError, match=r"No checkpoint has these buffers.*: embeddings.position_ids\."):
+        check_depths(bert, find_backbone(bert), [2])
 
 
 @pytest.mark.parametrize("name", families.REFUSED)
 def test_refuses_family_without_exact_cut(name: str) -> None:
     model = families.build(families.REFUSED[name]())
     with pytest.raises(ValueError, match=rf"{type(model).__name__} cannot be cut in depth exactly"):
-        check_depths(model, find_backbone(model), [1, 2, 3])
+        check_depths(model, find_backbone(model, Layers(4, "ends")), [1, 2, 3])
 
 
 def test_layers_that_are_one_module_are_refused(tiny: SentenceTransformer) -> None:

@@ -32,7 +32,8 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.layers import Cut, Layers
+from st_matryoshka2d.model.cut_config import Cut
+from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.declared import declare_layers, declare_training
 from tests.support.families import cut_by_hand
@@ -145,10 +146,12 @@ def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTr
 
 
 def test_config_of_cut() -> None:
-    config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"))
+    config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"), by_layer={"0": "a", "1": "b", 3: "d"})
     declare_layers(config, FOUR)
     cut = Cut.of(config, 3)
     assert cut.config.per_layer == list("acd")
+    assert cut.config.by_layer == {0: "a", 2: "d"}
+    assert cut.config.id2label == config.id2label, "which has numbers of labels"
     assert cut.layers.within(3).by_depth == {1: [1], 2: [1, 3]}, "by their places in the cut"
     assert [cut.layers.kept(depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 2, 3], [0, 1, 2, 3]]
     assert cut.layers.smallest_depth_with([1, 2, 3]) == 3
@@ -165,7 +168,7 @@ def test_a_declaration_is_written_where_a_result_is_declared() -> None:
     writers = {file.relative_to(package).as_posix() for file in package.rglob("*.py") if written.search(file.read_text())}
     results = {
         "model/pipeline.py",
-        "model/layers.py",
+        "model/cut_config.py",
         "model/cut.py",
         "model/asymmetric.py",
         "hub/load.py",

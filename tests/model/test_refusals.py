@@ -161,7 +161,7 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda given: truncate(truncate(given.tiny, "3L-16d"), num_layers=4), ValueError, "4: the model has 3 layers"),
     (lambda given: truncate(truncate(given.tiny, "3L-16d"), dim=32), ValueError, "32: the model has 16 dim"),
     (lambda given: truncate(given.tiny[0].model, num_layers=1), TypeError, "got BertModel"),
-    (lambda given: truncate(given.static, num_layers=1), ValueError, "the model has 0 layers"),
+    (lambda given: truncate(given.static, num_layers=1), ValueError, "StaticEmbedding has no layers to cut"),
     (
         lambda given: truncate(as_encoder(given.tiny[0], WeightedLayerPooling(32, 4), Pooling(32)), num_layers=1),
         ValueError,

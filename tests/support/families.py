@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,17 @@ _ENCODER = {
     "pad_token_id": 0,
 }
 _DECODER = {**_ENCODER, **_TOKENS, "num_key_value_heads": 2, "head_dim": 8}
+
+_MIXED = {
+    **_DECODER,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 16,
+    "num_global_key_value_heads": 1,
+    "hidden_size_per_layer_input": 8,
+    "sliding_window": 2,
+    "initializer_range": 0.3,
+}
 
 CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "bert": lambda: hf.BertConfig(**_ENCODER),
@@ -108,6 +120,21 @@ UNNAMED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     ),
 }
 
+# Layers of two kinds, the last of the second kind, which transformers demands; and what of six layers a cut can keep.
+MIXED: dict[str, tuple[Callable[[], hf.PreTrainedConfig], list[list[int]]]] = {
+    "embedding-gemma2": (lambda: hf.EmbeddingGemma2TextConfig(**_MIXED, embedding_dim=32), [[1, 3, 4, 6], [1, 2, 3], [3]]),
+    "gemma4": (lambda: hf.Gemma4TextConfig(**_MIXED | {"hidden_size_per_layer_input": 0}), [[1, 3, 4, 6], [1, 2, 3], [3]]),
+    "gemma4, inputs of each layer": (
+        lambda: hf.Gemma4TextConfig(**_MIXED, vocab_size_per_layer_input=len(VOCABULARY), use_bidirectional_attention="all"),
+        [[1, 3, 4, 6], [1, 2, 3], [3]],
+    ),
+    # the last two layers take keys and values from layers 3 and 4
+    "gemma4, shared keys": (
+        lambda: hf.Gemma4TextConfig(**_MIXED, vocab_size_per_layer_input=len(VOCABULARY), num_kv_shared_layers=2),
+        [[1, 3, 4, 5, 6], [1, 2, 3], [3, 4, 6]],
+    ),
+}
+
 REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "albert with two groups": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=2, **_ENCODER),
     "albert with a group per layer": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=4, **_ENCODER),
@@ -141,6 +168,24 @@ def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
             if parameter.ndim == 1 and name.endswith("weight"):
                 parameter.uniform_(0.5, 1.5)
     return model.eval()
+
+
+def without_blocks(model: hf.PreTrainedModel, blocks: str | None, kept: Sequence[int]) -> hf.PreTrainedModel:
+    """Copy a model, and put the identity in the place of every block but those; one that runs again runs less often."""
+    by_hand = copy.deepcopy(model)
+    if blocks is None:
+        by_hand.config.num_hidden_layers = len(kept)
+        return by_hand
+    for layer, block in enumerate(by_hand.get_submodule(blocks).children()):
+        if layer not in kept:
+            block.register_forward_hook(_hand_on)
+    return by_hand
+
+
+def _hand_on(
+    block: torch.nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor | tuple[torch.Tensor, ...]
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    return (args[0], *output[1:]) if isinstance(output, tuple) else args[0]
 
 
 def set_dropout(model: torch.nn.Module, share: float) -> None:

@@ -182,8 +182,8 @@ def _reason(model: PreTrainedModel, error: Exception) -> str:
     told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
     if shared := getattr(model.config, "num_kv_shared_layers", None):
         told = (
-            f"Its last {shared} layers take keys and values from layers before them (`num_kv_shared_layers`), so these must "
-            f"stay with them. {told}"
+            f"Its last {shared} layers take keys and values from layers before them (`num_kv_shared_layers`), so a cut "
+            f"must keep some that give and some that take. {told}"
         )
     return told
 

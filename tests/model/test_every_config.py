@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
@@ -38,6 +38,8 @@ SIZES = {
     **dict.fromkeys(("embedding_size", "embedding_rank", "embedding_dim", "word_embed_proj_dim", "global_head_dim"), 16),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "hidden_size_per_layer_input", "index_head_dim"), 8),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4),
+    **dict.fromkeys(("mamba_d_ssm", "mamba_d_inner"), 64),
+    **dict.fromkeys(("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_chunk_size"), 8),
     "index_topk": 64,
     "sliding_window": 4,
     "attention_window": 4,
@@ -55,6 +57,10 @@ def tiny(kind: type[PreTrainedConfig]) -> PreTrainedModel | None:
     sizes = {**SIZES, **SPECIAL, **OTHERS.get(kind.model_type, {})}
     config = kind(**{name: value for name, value in sizes.items() if name in known and name in aliases})
     if config.num_hidden_layers != LAYERS:
+        return None
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in AutoModel.from_config(config).parameters())
+    if weights > 1e7:
         return None
     model = families.build(config)
     with torch.no_grad():

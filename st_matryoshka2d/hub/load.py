@@ -16,17 +16,18 @@ from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
-from st_matryoshka2d.hub.load_readouts import add_readouts, cast_tables, load_table, require_declared
+from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
 from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
+from st_matryoshka2d.model.copies import settled
 from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.model.untrained import warn_if_untrained
@@ -180,7 +181,9 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
         named.check_files()  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
-    cast_tables(model, kwargs)
+    own_tables(model, kwargs)
+    for transformer in transformers_of(model):
+        settled(transformer.processor)
     check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 

@@ -46,14 +46,12 @@ def texts_of(xquad: Path, stsb: Path, language: str) -> tuple[dict[str, list[str
         f"and {FEW} questions": [*documents, *known[:FEW]],
         f"and {len(known)} questions": [*documents, *known],
         "and everyday sentences": [*documents, *everyday],
-        f"and both, {FEW} questions": [*documents, *everyday, *known[:FEW]],
+        f"and {FEW} questions, everyday sentences": [*documents, *everyday, *known[:FEW]],
     }
     return ways, asked
 
 
-def row(
-    vocabulary: Vocabulary, tokenizer: Tokenizer, texts: Sequence[str], asked: Sequence[str]
-) -> tuple[str, str, str]:
+def row(vocabulary: Vocabulary, tokenizer: Tokenizer, texts: Sequence[str], asked: Sequence[str]) -> tuple[str, str, str]:
     """Return the rows, the share of questions that is exact, and the tokens that most others lack."""
     made = vocabulary.shrunk(chosen(vocabulary, {"": tokens_of(tokenizer, texts, [""])}, [], None))
     kept = {*made.former}

@@ -21,8 +21,6 @@ _COMMON = 100, 0.25  # a vocabulary lists common tokens first: from which place 
 def tokens_of(tokenizer: Tokenizer, texts: Sequence[str], prompts: Iterable[str]) -> list[NDArray[np.int64]]:
     """Return the tokens of each text, with all of these prompts."""
     own = copied_tokenizer(tokenizer)
-    own.no_truncation()
-    own.no_padding()
     ways = [own.encode_batch_fast([prompt + text for text in texts]) for prompt in prompts]
     return [np.concatenate([np.asarray(way.ids, dtype=np.int64) for way in of_text]) for of_text in zip(*ways, strict=True)]
 
@@ -46,7 +44,7 @@ def chosen(
     if (least := vocabulary.size(always)) > max_tokens:
         raise UsageError(
             f"max_tokens={max_tokens:,} is too few: {least:,} tokens of this model always stay, because all other words are "
-            "made of them: special and added ones, those of prompts, single characters, and bytes."
+            "made of them: special and added ones, those of prompts, signs, single characters, and bytes."
         )
     order = [*seen, *alike]
     fewest, most = 0, len(order)
@@ -73,9 +71,8 @@ def _alike(vocabulary: Vocabulary, seen: Sequence[int]) -> list[int]:
     def likeness(token: int) -> float:
         return sum(logs[three] for three in pieces[token]) / len(pieces[token]) - weight * math.log(start + token)
 
-    return sorted(
-        pieces.keys() - {*seen, *vocabulary.front, *vocabulary.spare([])}, key=lambda token: (-likeness(token), token)
-    )
+    others = vocabulary.free - {*seen, *vocabulary.front, *vocabulary.spare([])}
+    return sorted(others, key=lambda token: (-likeness(token), token))
 
 
 def _threes(name: str) -> list[str]:

@@ -18,6 +18,35 @@ def needed(model: Vocabulary, names: set[str]) -> set[str]:
     return _KINDS[kind](model, names)
 
 
+def reachable(model: Vocabulary, words: Callable[[str], list[str]]) -> Vocabulary:
+    """Return the model without tokens that no text can have, if texts are split into these words before."""
+    if model.get("type") != "WordPiece":
+        return model
+    inside, vocabulary = model["continuing_subword_prefix"], _vocabulary(model)
+    characters = {character for name in vocabulary for character in name.removeprefix(inside)}
+    # such as punctuation or a Chinese character, which no other stands beside in a word
+    alone = {character for character in characters if _is_alone(character, words)}
+    stays = {*alone, model["unk_token"]}
+    return {**model, "vocab": {n: i for n, i in vocabulary.items() if n in stays or not alone & {*n.removeprefix(inside)}}}
+
+
+def _is_alone(character: str, words: Callable[[str], list[str]]) -> bool:
+    """Tell whether a character is a word wherever it stands."""
+    found = {word for word in words(f"a{character}a{character}{character}1{character}1") if character in word}
+    return found == {character}
+
+
+def missing(model: Vocabulary, name: str) -> str | None:
+    """Return a part of a token that is no token of its own, without which nothing stays exact; None if there is none."""
+    if model.get("type") != "WordPiece" or name == model["unk_token"]:
+        return None
+    inside, vocabulary = model["continuing_subword_prefix"], model["vocab"]
+    start = inside if name.startswith(inside) else ""
+    letters = [inside + letter for letter in name.removeprefix(start)]
+    letters[:1] = [letter.removeprefix("" if start else inside) for letter in letters[:1]]
+    return next((letter for letter in letters if letter not in vocabulary), None)
+
+
 def _of_unigram(model: Vocabulary, names: set[str]) -> set[str]:
     # The best path through a text stays the best when pieces beside it go. That holds of equal
     # paths too: the leftmost wins, and none comes anew.
@@ -36,12 +65,9 @@ def _of_wordpiece(model: Vocabulary, names: set[str]) -> set[str]:
     # unknown if it has a character that no piece contains: so every character must be a piece.
     inside, vocabulary = model["continuing_subword_prefix"], _vocabulary(model)
     single = {name for name in vocabulary if len(name.removeprefix(inside)) == 1}
-    for name in names & vocabulary.keys() - {model["unk_token"]}:
-        start = inside if name.startswith(inside) else ""
-        for letter in name.removeprefix(start):
-            if start + letter not in vocabulary:
-                raise _refusal(f"the token {name!r} contains {start + letter!r}, which is no token of its own")
-            start = inside
+    for name in names & vocabulary.keys():
+        if part := missing(model, name):
+            raise _refusal(f"the token {name!r} contains {part!r}, which is no token of its own")
     return names | single | ({model["unk_token"]} & vocabulary.keys())
 
 

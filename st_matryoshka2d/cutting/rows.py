@@ -17,9 +17,10 @@ from transformers import PreTrainedModel
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.cutting.shrink import Shrunk, Vocabulary
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.copies import same, share_memory
+from st_matryoshka2d.model.copies import same, settled, share_memory
 from st_matryoshka2d.model.exactness import rebuilt_from
 from st_matryoshka2d.model.sides import with_modules
+from st_matryoshka2d.model.table import Table
 
 Holder = Transformer | StaticEmbedding
 
@@ -84,16 +85,16 @@ def words_of(network: PreTrainedModel) -> nn.Embedding:
     return words
 
 
-def _table(table: StaticEmbedding, made: Shrunk) -> StaticEmbedding:
+def _table(table: StaticEmbedding, made: Shrunk) -> Table:
     rows = table.embedding.weight
-    kept = StaticEmbedding(made.tokenizer, embedding_weights=_rows(rows, made.former))
+    kept = Table(made.tokenizer, embedding_weights=_rows(rows, made.former))
     kept.embedding.weight.requires_grad_(rows.requires_grad)
     return kept.train(table.training)
 
 
 def _transformer(module: Transformer, made: Shrunk) -> Transformer:
     cut = copy.copy(module)
-    cut.processor = copy.deepcopy(module.processor, {id(tokenizer_of(module)): made.tokenizer})
+    cut.processor = settled(copy.deepcopy(module.processor, {id(tokenizer_of(module)): made.tokenizer}))
     network = share_memory(module.model)
     rows = words_of(network).weight
     # rows that a config names, but no token of the tokenizer has

@@ -9,7 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.cutting.kinds import merges, needed
+from st_matryoshka2d.cutting.kinds import merges, missing, needed, reachable
+from st_matryoshka2d.cutting.signs import is_letter, is_sign, written
 from st_matryoshka2d.errors import UsageError
 
 
@@ -42,14 +43,22 @@ class Vocabulary:
         self._outer = sorted(token for name, token in added.items() if name not in self._ids)
         of_template: dict[int, int] = {}
         _around(self._settings["post_processor"], lambda token: of_template.setdefault(token, token))
-        self.front = sorted({*added.values(), *named, *of_template} & self.names.keys())
+        # what no text has, and what could not stay exact, only stays if it is asked for
+        self._reachable = reachable(self._model, lambda text: _words(tokenizer, text))
+        free = {name for name in dict(self._reachable["vocab"]) if missing(self._reachable, name) is None} - self._added
+        texts = {self._ids[name]: written(tokenizer, self._model, name) for name in free}
+        self.free = texts.keys()
+        signs = {token for token, text in texts.items() if is_sign(text)}
+        self._letters = {self.names[token] for token, text in texts.items() if is_letter(text)}
+        self.front = sorted({*added.values(), *named, *of_template, *signs} & self.names.keys())
         unknown = self._model.get("unk_id")
         self._fixed = sorted({*fixed, *([] if unknown is None else [unknown])} & self.names.keys())
 
     def spare(self, tokens: Iterable[int]) -> list[int]:
         """List the tokens that stay beside these, ascending: what they, and other texts, are made of."""
         listed = {self.names[token] for token in [*tokens, *self.front] if token in self.names}
-        return sorted(self._ids[name] for name in needed(self._model, listed - self._added) - listed)
+        wanted = (listed | self._letters) - self._added
+        return sorted(self._ids[name] for name in needed(self._reachable, wanted) - listed)
 
     def size(self, tokens: Iterable[int]) -> int:
         """Count the tokens of a smaller tokenizer."""
@@ -86,6 +95,12 @@ class Vocabulary:
         if padding := settings["padding"]:
             settings["padding"] = {**padding, "pad_id": new.get(padding["pad_id"], padding["pad_id"])}
         return settings
+
+
+def _words(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Split a text into the words that a tokenizer makes pieces of."""
+    text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)] if tokenizer.pre_tokenizer else [text]
 
 
 def _around(processor: Any, new: Callable[[int], int]) -> Any:

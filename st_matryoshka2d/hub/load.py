@@ -16,12 +16,13 @@ from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
-from st_matryoshka2d.hub.load_readouts import add_readouts, cast_tables, load_table, require_declared
+from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
 from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
+from st_matryoshka2d.model.copies import settled
 from st_matryoshka2d.model.cut import cut_of
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.declaration import Declaration
@@ -186,7 +187,9 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
         named.check_files()  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
-    cast_tables(model, kwargs)
+    own_tables(model, kwargs)
+    for transformer in transformers_of(model):
+        settled(transformer.processor)
     check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 

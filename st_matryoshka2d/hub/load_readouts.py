@@ -22,6 +22,7 @@ from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, take_origin
 from st_matryoshka2d.model.readout import Readout, require_readouts, tell_of_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
+from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.sizes import Size, within
 
 
@@ -121,7 +122,7 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
         similarity_fn_name=kwargs.get("similarity_fn_name") or about.get("similarity_fn_name"),
         truncate_dim=kwargs.get("truncate_dim") or about.get("truncate_dim"),
     )
-    cast_tables(model, kwargs)
+    own_tables(model, kwargs)
     model.prompts = dict.fromkeys(about.get("prompts") or _PROMPTS, "")
     if dim is not None:
         model.truncate_dim = within(dim, whole.out_features, "dim")
@@ -129,14 +130,19 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     return model
 
 
-def cast_tables(model: nn.Module, kwargs: dict[str, Any]) -> None:
-    """Cast tables to the precision asked for, which sentence-transformers tells networks alone."""
+def own_tables(model: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Make tables our own, in the precision asked for or stored, which sentence-transformers tells networks alone."""
     asked = kwargs.get("model_kwargs") or {}
     dtype = asked.get("dtype", asked.get("torch_dtype"))
     dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype  # or "auto"
-    for module in model.modules():
-        if isinstance(module, StaticEmbedding) and isinstance(dtype, torch.dtype):
-            module.to(dtype)
+    for module in list(model.modules()):
+        if isinstance(module, StaticEmbedding):
+            table = Table.around(module, module.embedding)
+            if isinstance(dtype, torch.dtype):
+                table.to(dtype)
+            elif table.is_stored_in_half():
+                table.half()
+            _replace(model, module, table)
 
 
 def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:

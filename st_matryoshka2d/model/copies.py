@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import hooks
+from st_matryoshka2d.model.table import Table
 
 Copied = TypeVar("Copied", bound=nn.Module)
 
@@ -26,12 +28,14 @@ def share_memory(module: Copied) -> Copied:
     """Copy a module but share its tensors; changes of the copy's dtype, device or mode do not affect the original."""
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
-    # a hook that is a bound method keeps reporting to its object, not to a copy of it
     for part in module.modules():
+        # a hook that is a bound method keeps reporting to its object, not to a copy of it
         memo.update({id(hook): hook for hook in hooks(part)})
+        if isinstance(part, Transformer) and id(part.processor) not in memo:
+            memo[id(part.processor)] = own_tokenizer(part.processor)
         # whose tokenizer has no settings of a call, and a copy would parse it again
         if isinstance(part, StaticEmbedding):
-            memo[id(part.tokenizer)] = part.tokenizer
+            memo[id(part)] = Table.around(part, copy.deepcopy(part.embedding, memo))
     return copy.deepcopy(module, memo)
 
 
@@ -100,27 +104,38 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_sp
 
 
 def own_tokenizer(processor: Any) -> Any:
-    """Copy a tokenizer, or a processor around one; only the vocabulary is shared, and settings of its model."""
+    """Copy a tokenizer, or a processor around one, and settle it; its vocabulary and the settings of that are shared."""
     # A tokenizer holds the truncation and padding of the call under way, and the tokens that are
     # added to it. A plain deep copy would write out and parse a vocabulary, which takes seconds if
     # it has 250,000 tokens.
+    fast = _fast(processor)
+    return settled(copy.deepcopy(processor, {} if fast is None else {id(fast): copied_tokenizer(fast)}))
+
+
+def settled(processor: Any) -> Any:
+    """Let a tokenizer of our own pad and cut as `encode` will, whatever it did before, and return it."""
+    # `tokenizer.json` keeps what the last call set, or the fixed length that a model was trained
+    # with, and readers in other languages do what it says.
     tokenizer = getattr(processor, "tokenizer", processor)
-    fast = getattr(tokenizer, "backend_tokenizer", None)
-    return copy.deepcopy(processor, {id(fast): copied_tokenizer(fast)} if isinstance(fast, Tokenizer) else {})
+    if _fast(processor) is not None:
+        tokenizer("", padding=tokenizer.pad_token is not None, truncation=True, verbose=False)
+    return processor
 
 
 def copied_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """Copy a tokenizer of the `tokenizers` library; only its model is shared."""
+    """Copy a tokenizer of the `tokenizers` library without truncation and padding; only its model is shared."""
     copied = Tokenizer(tokenizer.model)
     for part in _PARTS:
         setattr(copied, part, _own(getattr(tokenizer, part)))
     for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
         (copied.add_special_tokens if token.special else copied.add_tokens)([token])
-    if tokenizer.truncation:
-        copied.enable_truncation(**tokenizer.truncation)
-    if tokenizer.padding:
-        copied.enable_padding(**tokenizer.padding)
     return copied
+
+
+def _fast(processor: Any) -> Tokenizer | None:
+    """Return the tokenizer of the `tokenizers` library in another, or in a processor around one."""
+    fast = getattr(getattr(processor, "tokenizer", processor), "backend_tokenizer", None)
+    return fast if isinstance(fast, Tokenizer) else None
 
 
 def _own(part: Any) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.model.table import Table
 
 # the tensors of a table; the second is JSON in UTF-8
 _ROWS, _TOKENIZER = "embedding.weight", "tokenizer"
@@ -92,7 +93,7 @@ def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
             if _ROWS not in opened.keys():  # noqa: SIM118  # no dict
                 return facts, linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
             tokenizer = Tokenizer.from_str(opened.get_tensor(_TOKENIZER).numpy().tobytes().decode())
-            return facts, StaticEmbedding(tokenizer, embedding_weights=opened.get_tensor(_ROWS))
+            return facts, Table(tokenizer, embedding_weights=opened.get_tensor(_ROWS))
     except (SafetensorError, OSError, IndexError) as error:
         raise UsageError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
     except Exception as error:  # as the library raises of a tokenizer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import parse_object, read_header, require_inside
+from st_matryoshka2d.hub.safetensors_header import Stored, parse_object, read_header, require_inside
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -90,15 +90,21 @@ def _mapped(root: Path, folder: Path) -> Float[np.ndarray, "tokens dim"]:
             return file.read(stop - start)
 
     stored = {tensor.name: tensor for tensor in read_header(read, path.stat().st_size, str(path)).tensors}
-    rows = stored.get("embedding.weight")
+
+    def mapped(tensor: Stored) -> np.ndarray:
+        return np.asarray(np.memmap(path, _TYPES[tensor.dtype], "r", tensor.start, tensor.shape))
+
+    rows = stored.get("embedding.weight", stored.get("embeddings"))  # half rows have the second name, and weights of 1
     if rows is None or len(rows.shape) != 2 or 0 in rows.shape:
         raise _no_table(root, f"{path} has no rows named 'embedding.weight', only {', '.join(stored) or 'nothing'}")
+    if "mapping" in stored or ("weights" in stored and (mapped(stored["weights"]) != 1).any()):
+        raise _no_table(root, f"{path} is a model of model2vec, whose rows have weights")
     if rows.dtype not in _TYPES:
         raise UsageError(
             f"The rows in {path} are {rows.dtype}; F32 or F16 was expected. Load the folder with sentence-transformers, and "
             "save `model.float()` or `model.half()`."
         )
-    return np.asarray(np.memmap(path, _TYPES[rows.dtype], "r", rows.start, rows.shape))
+    return mapped(rows)
 
 
 def _no_table(folder: Path, reason: str) -> UsageError:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
 from st_matryoshka2d.cutting.shrink import Vocabulary
+from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.queries.refine import refined
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.token_counts import TokenCounts
@@ -34,7 +34,7 @@ def fit_table(
     num_layers: int,
     whole_vocabulary: bool | None = None,
     hidden: bool | None = None,
-) -> tuple[StaticEmbedding, dict[Size, float]]:
+) -> tuple[Table, dict[Size, float]]:
     """Fit on documents, of which some are embedded, and on queries in random order; also return how the sizes agree."""
     tokens = counted.tokens(queries)
     held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
@@ -56,7 +56,7 @@ def fit_table(
     if not (len(rows) <= _WHOLE if whole_vocabulary is None else whole_vocabulary):
         kept = Vocabulary(tokenizer).shrunk(occur.tolist())
         tokenizer, former = kept.tokenizer, kept.former
-    return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
+    return Table(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 
 
 def _chosen(

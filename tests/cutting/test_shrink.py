@@ -6,11 +6,13 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d import UsageError
+from st_matryoshka2d.cutting.choice import chosen
 from st_matryoshka2d.cutting.shrink import Shrunk, Vocabulary
 from tests.support.tokenizers import KINDS, texts
 
@@ -148,13 +150,86 @@ def test_ids_wherever_they_stand() -> None:
 
 
 def test_fixed_tokens_keep_their_ids() -> None:
-    vocabulary = {name: place for place, name in enumerate(["a", "b", "c", "[PAD]", "[UNK]", "d", "e"])}
+    vocabulary = {name: place for place, name in enumerate(["aa", "bb", "cc", "[PAD]", "[UNK]", "dd", "ee"])}
     whole = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     whole.pre_tokenizer = pre_tokenizers.Whitespace()
     kept = Vocabulary(whole, named=[3], fixed=[3]).shrunk([1, 2, 5])
     assert kept.former == [1, 2, 5, 3, 4]
     assert kept.spare == range(4, 5)
     assert Vocabulary(whole, named=[3], fixed=[3]).shrunk([1]).former == [3, 1, 4], "there are not enough others"
+
+
+def pairs(*merges: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return the vocabulary and the merges of a BPE."""
+    made = [tuple(merge.split(" ")) for merge in merges]
+    alphabet = sorted({letter for left, right in made for letter in (left, right)} - {left + right for left, right in made})
+    names = [*alphabet, *(left + right for left, right in made)]
+    return {name: place for place, name in enumerate(names)}, made
+
+
+BYTES = pairs("Â ¿", "Ġ Â¿", "Ġ y", "Ġ 7", '? "', "Ġ c", "a t", "Ġc at", "Ġ ä")
+ENDS = pairs("? ?</w>", "c a", "ca t</w>")
+PIECES = ["<unk>", "▁¿", "▁y", "▁7", '?"', "▁€", "▁cat", "10", "▁", "¿", "y", "7", "?", '"', "€", "c", "a", "t", "1", "0"]
+WORDS = {word: place for place, word in enumerate(["[UNK]", "¿", "y", "É", "7", '?"', "€", "cat", "10"])}
+PARTS = [*WORDS, '"', "?", '##"', "1", "##0", "c", "##a", "##t"]
+ALWAYS: dict[str, tuple[Any, Any, set[str], set[str]]] = {
+    "Unigram": (
+        models.Unigram([(name, -float(place)) for place, name in enumerate(PIECES)], 0, False),
+        pre_tokenizers.Metaspace(),
+        {"▁¿", "▁y", "▁7", '?"', "▁€"},
+        {"▁cat", "10"},
+    ),
+    "bytes": (
+        models.BPE(*BYTES),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        {"ĠÂ¿", "Ġy", "Ġ7", '?"'},
+        {"Ġcat", "at", "Ġä"},
+    ),
+    "ends": (models.BPE(*ENDS, end_of_word_suffix="</w>"), pre_tokenizers.WhitespaceSplit(), {"??</w>"}, {"cat</w>", "ca"}),
+    "words": (models.WordLevel(WORDS, "[UNK]"), pre_tokenizers.WhitespaceSplit(), {*WORDS} - {"cat", "10"}, {"cat", "10"}),
+    "word pieces": (
+        models.WordPiece({name: place for place, name in enumerate(PARTS)}, unk_token="[UNK]"),
+        pre_tokenizers.WhitespaceSplit(),
+        {*PARTS} - {"cat", "10"},
+        {"cat", "10"},
+    ),
+}
+DECODERS = {"Unigram": decoders.Metaspace(), "bytes": decoders.ByteLevel(), "ends": decoders.BPEDecoder("</w>")}
+
+
+@pytest.mark.parametrize("kind", ALWAYS)
+def test_signs_and_letters_alone_always_stay(kind: str) -> None:
+    """With and without the mark of a word's start, as no document has the `▁¿` of a question."""
+    model, before, stay, go = ALWAYS[kind]
+    whole = Tokenizer(model)
+    whole.pre_tokenizer = before
+    if kind in DECODERS:
+        whole.decoder = DECODERS[kind]
+    kept = Vocabulary(whole).shrunk([])
+    names = kept.tokenizer.get_vocab().keys()
+    assert (stay - names, go & names) == (set(), set())
+    questions = ["¿ y 7", "y ¿", "7 y", "??"]
+    assert same_where_kept(whole, kept, questions) >= 2
+
+
+CHINESE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<S>", "<T>", "<", ">", "S", "中", "国", "。", "a", "b", "ab", "aT", "bab"]
+CHINESE += ["##中", "##国", "##。", "##a", "##b", "##ab"]
+
+
+def test_a_chinese_vocabulary() -> None:
+    """`<T>` and `aT` have no `##T`: they only veto a cut if a text has them; `##中` is a token of no text."""
+    whole = Tokenizer(models.WordPiece({name: place for place, name in enumerate(CHINESE)}, unk_token="[UNK]"))
+    whole.normalizer, whole.pre_tokenizer = normalizers.BertNormalizer(lowercase=False), pre_tokenizers.BertPreTokenizer()
+    vocabulary = Vocabulary(whole, named=[2, 3])
+    some = ["a中国。", "ab <S> a", "中ab", "aT"]
+    tokens = [np.array(whole.encode(text).ids) for text in some[:3]]
+    kept = vocabulary.shrunk(chosen(vocabulary, {"zh": tokens * 9}, [], None))
+    names = kept.tokenizer.get_vocab().keys()
+    assert {"[CLS]", "[SEP]", "中", "国", "。", "<", ">", "S", "a", "b", "ab", "##b", "bab"} <= names
+    assert not {"<S>", "<T>", "aT", "##中", "##国", "##。"} & names
+    assert same_where_kept(whole, kept, [*some, "国中 > a<b"]) == 4
+    with pytest.raises(UsageError, match="'aT' contains '##T'"):
+        vocabulary.shrunk(whole.encode("aT").ids)
 
 
 REFUSED: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -14,14 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
-from st_matryoshka2d import TokenTable, UsageError, asymmetric, truncate
+from st_matryoshka2d import TokenTable, UsageError, asymmetric, load, truncate
+from st_matryoshka2d.model.readout import require_table
 from tests import ROOT
+from tests.support.pipelines import OTHERS
 from tests.support.tokenizers import KINDS, texts
 
 TEXTS = [
@@ -93,6 +97,32 @@ def test_folders_of_the_package(size: str, fitted: SentenceTransformer, tmp_path
     np.testing.assert_allclose(TokenTable.load(tmp_path / "both").encode(TEXTS), whole.encode_query(TEXTS), atol=1e-6)
 
 
+@pytest.mark.parametrize("size", ["0L-32d", "0L-8d"])
+def test_half_folders_of_the_package(size: str, fitted: SentenceTransformer, tmp_path: Path) -> None:
+    """In the same numbers wherever they are read, also of texts without tokens and of unknown words alone."""
+    texts = [*OTHERS, "", " ", "\n\t", "qwxzyv", "⁂ qwxzyv"]
+    unknown = fitted.tokenizer.unk_token_id
+    with torch.no_grad():
+        require_table(fitted).embedding.weight[unknown] = 0
+    for name, model in {"alone": truncate(fitted, size), "both": asymmetric(fitted, query=size)}.items():
+        expected = model.encode_query(texts)
+        folder = str(tmp_path / name)
+        copy.deepcopy(model).half().save_pretrained(folder)
+        table = TokenTable.load(folder)
+        assert table.rows.dtype == np.float16
+        found = table.encode_query(texts)
+        assert not found[len(OTHERS) :].any()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3)
+        ways = {"plain": SentenceTransformer(folder, device="cpu"), "load": load(folder, device="cpu")}
+        ways["cut"] = truncate(ways["plain"], dim=8).half()
+        ways["memory"] = copy.deepcopy(model).half()
+        for way, read in ways.items():
+            embedded = read.encode_query(texts)
+            np.testing.assert_allclose(embedded, found[:, : embedded.shape[1]], rtol=0, atol=1e-6, err_msg=f"{name} {way}")
+        ways["load"].save_pretrained(f"{folder} again")
+        assert TokenTable.load(f"{folder} again").rows.dtype == np.float16
+
+
 def test_half_precision_is_computed_in_float32(tmp_path: Path) -> None:
     """In float16, sentence-transformers makes an empty text NaN."""
     model_of("WordPiece", Normalize()).half().save_pretrained(str(tmp_path))
@@ -159,6 +189,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "outside": (text("modules.json", [{"type": "a", "path": "../a"}]), "is not inside the repository"),
     "no module": (text("modules.json", []), "by nothing"),
     "a network": (network_for_queries, "by StaticEmbedding, Dense"),
+    "rows with weights": (
+        rows(lambda found: {"embeddings": found["embedding.weight"], "weights": found["embedding.weight"][:, 0]}),
+        "whose rows have weights",
+    ),
     "other names": (rows(lambda found: {"weight": found["embedding.weight"]}), "only weight"),
     "one row": (rows(lambda found: {"embedding.weight": found["embedding.weight"][:1]}), "tokens, but the table.* 1 rows"),
     "bfloat16": (bfloat16, r"are BF16; F32 or F16.*model\.half\(\)"),

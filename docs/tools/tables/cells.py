@@ -5,7 +5,7 @@ from __future__ import annotations
 from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
 from cells_of_methods import MINILM, MPNET, kept, papers, steps
 from cells_of_queries import trained, trained_briefly
-from cells_of_vocabulary import vocabularies, weights
+from cells_of_vocabulary import questions, vocabularies, weights
 from reports import Cells
 
 __all__ = ["TABLES", "Cells"]
@@ -26,5 +26,6 @@ TABLES = {
     "choices of layers": choices,
     "bytes on public tasks": public_index,
     "vocabularies": vocabularies,
+    "questions": questions,
     "weights": weights,
 }

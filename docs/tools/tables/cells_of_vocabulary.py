@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports import Cells, reported
 
-__all__ = ["vocabularies", "weights"]
+__all__ = ["questions", "vocabularies", "weights"]
 
 SCORES = {"de": "STS-B, German", "en": "STS-B, English", "mlquestions": "MLQuestions", "scifact": "SciFact"}
 ALL, HALF = "multilingual-e5-small", "multilingual-e5-small-6L"
@@ -42,6 +42,18 @@ def weights() -> Cells:
     for shown, cells in cuts.items():
         kept = [f"{100 * float(cells[of]) / float(whole[of]):.0f}" for of in SCORES]
         rows.append([shown, cells["MB"], cells["half"], *kept])
+    return rows
+
+
+def questions() -> Cells:
+    """Return the share of questions that is exact, by the texts of the vocabulary."""
+    table = reported("vocabulary/questions.md")
+    columns = {"de": "German", "es": "Spanish", "en": "English"}
+    rows = [["vocabulary of", *columns.values()]]
+    for name, cells in table.items():
+        if name:
+            found = dict(zip(table[""][1:], cells, strict=True))
+            rows.append([name, *(found[language].rstrip("%") for language in columns)])
     return rows
 
 

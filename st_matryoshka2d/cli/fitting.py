@@ -61,7 +61,8 @@ def align(
 
         st-matryoshka2d align all-MiniLM-L6-v2 --texts texts.csv --out aligned
     """
-    sample = read_texts(texts, text_column)
+    embedded = into is not None and _is_of_embeddings(Path(into))
+    sample = read_texts(texts, text_column, keep_empty=embedded)
 
     from st_matryoshka2d import align, load
 
@@ -70,7 +71,7 @@ def align(
         opened,
         sample,
         size,
-        into=None if into is None else _other(into, device),
+        into=into if into is None or embedded else load(into, device=device),  # whose own code is not trusted
         prompt=prompt,
         prompt_name=prompt_name,
         layers=layers,
@@ -81,18 +82,14 @@ def align(
     save_model(aligned, out)
 
 
-def _other(name: str, device: str | None) -> Any:
-    """Return the path of embeddings, or another model, whose own code is not trusted."""
-    from st_matryoshka2d import load
-
-    path = Path(name)
-    if path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet")):
-        return path
-    return load(name, device=device)
+def _is_of_embeddings(path: Path) -> bool:
+    """Tell embeddings from another model."""
+    return path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet"))
 
 
 _DOCUMENTS = input_file("All texts that are searched", TEXTS)
 _QUERIES = input_file("Real queries, if you have some", TEXTS)
+_QUERY_COLUMN = typer.Option(help="Column of the queries, if their file is a table; by default text.")
 _EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", _VECTORS)
 
 
@@ -102,6 +99,7 @@ def fit_queries(
     out: NewFolder,
     text_column: TextColumn = None,
     queries: Annotated[Path | None, _QUERIES] = None,
+    query_column: Annotated[str | None, _QUERY_COLUMN] = None,
     embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     batch_size: BatchSize = 32,
     device: Device = None,
@@ -114,8 +112,8 @@ def fit_queries(
 
         st-matryoshka2d fit-queries all-MiniLM-L6-v2 --documents texts.csv --out fitted
     """
-    searched = read_texts(documents, text_column)
-    asked = None if queries is None else read_texts(queries, text_column)
+    searched = read_texts(documents, text_column, keep_empty=embeddings is not None)
+    asked = None if queries is None else read_texts(queries, [query_column or "text"], "--query-column")
 
     from st_matryoshka2d import fit_queries, load
 

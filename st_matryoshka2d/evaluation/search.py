@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_matryoshka2d._hosts.mteb import document_texts, query_texts
+from st_matryoshka2d._hosts.mteb_texts import document_texts, query_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.rankings import BestDocuments, Rankings, prefix_similarities

@@ -45,7 +45,7 @@ class PublicSet:
         split = own.dataset["default"]["test"]
         # as mteb judges: copies of a relevant passage are not relevant
         split["relevant_docs"] = {
-            query: dict(zip(rows["corpus_id"], rows["score"].astype(int), strict=True))
+            str(query): dict(zip(rows["corpus_id"], rows["score"].astype(int), strict=True))
             for query, rows in qrels.groupby("query_id")
         }
         self.name, self._judged = name, split["relevant_docs"]

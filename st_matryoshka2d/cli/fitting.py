@@ -11,6 +11,7 @@ from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import print_agreement, save_model
 from st_matryoshka2d.cli.options import (
     TEXTS,
+    VECTORS,
     BatchSize,
     Device,
     Layers,
@@ -24,12 +25,11 @@ from st_matryoshka2d.cli.options import (
 )
 from st_matryoshka2d.cli.tables import read_texts
 
-_VECTORS = ".npy, .parquet or a folder of .parquet"
 _TEXTS = input_file("About ten thousand texts like those that will be embedded", TEXTS)
 _SIZE = size_option("Small size to refine for as well, such as 2L-32d.")
 _INTO = typer.Option(
     help="Another model, a Hub id or folder, whose index is searched; or its embeddings of the "
-    f"texts, in their order: {_VECTORS}.",
+    f"texts, in their order: {VECTORS}.",
 )
 _PROMPT = typer.Option(help="Put in front of each text.")
 _PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
@@ -90,7 +90,7 @@ def _is_of_embeddings(path: Path) -> bool:
 _DOCUMENTS = input_file("All texts that are searched", TEXTS)
 _QUERIES = input_file("Real queries, if you have some", TEXTS)
 _QUERY_COLUMN = typer.Option(help="Column of the queries, if their file is a table; by default text.")
-_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", _VECTORS)
+_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", VECTORS)
 
 
 def fit_queries(

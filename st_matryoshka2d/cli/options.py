@@ -13,6 +13,7 @@ from st_matryoshka2d.errors import UsageError
 
 _READ = (".csv", ".tsv", ".jsonl", ".txt")  # and .parquet
 TABLES = ".csv, .tsv, .jsonl or .parquet"
+VECTORS = ".npy, .parquet or a folder of .parquet"
 TEXTS = f"{TABLES}; .txt with a text a line; or a folder of .txt with a text each"
 
 

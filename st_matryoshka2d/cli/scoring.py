@@ -11,6 +11,7 @@ import typer
 from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import open_grid, written
 from st_matryoshka2d.cli.options import (
+    VECTORS,
     BatchSize,
     Device,
     GridOrModel,
@@ -45,6 +46,7 @@ _SIZE = size_option("Such as 6L-128d, instead of all pairs of layers and dimensi
 _NUM_LAYERS = typer.Option(help="Layers to keep; by default all numbers.")
 _DIM = typer.Option(help="Dimensions to keep; by default 8, 16, 32, ... and all.")
 _DOCUMENTS = size_option("Size of documents, such as 6L-384d, for queries of every size.")
+_EMBEDDINGS = input_file("Embeddings of the documents of --search that exist, in their order", VECTORS)
 _PRECISION = typer.Option(help="Of stored vectors: float32 (the default), int8, binary, ...")
 _TIMES = typer.Option(help="Also time each depth: on one query alone, or on a batch of texts.")
 _CACHE = typer.Option(help="Folder for results, so that a killed run continues.", file_okay=False)
@@ -65,6 +67,7 @@ def grid(
     dim: Annotated[list[int] | None, _DIM] = None,
     layers: Layers = None,
     document_size: Annotated[list[Size] | None, _DOCUMENTS] = None,
+    embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     precision: Annotated[list[str] | None, _PRECISION] = None,
     times: Annotated[Literal["query", "batch"] | None, _TIMES] = None,
     batch_size: BatchSize = 32,
@@ -101,14 +104,15 @@ def grid(
         size,
         layers=layers,
         documents=document_size,
+        embeddings=embeddings,
         precisions=precision or "float32",
         cache=cache,
         batch_size=batch_size,
     )
     typer.echo(result)
     if times is not None:
-        together = {"batch_size": 1, "rounds": 100} if times == "query" else {"batch_size": batch_size}
-        timed = benchmark_latency(opened, sizes=result.sizes, **together)
+        together, rounds = (1, 100) if times == "query" else (batch_size, 30)
+        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds)
         result = result.with_latency(timed)
         typer.echo(f"\n{timed.to_string(index=False)}")
     if out is not None:

@@ -71,7 +71,8 @@ def _separated(text: str, separators: str) -> pd.DataFrame:
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first cells for names of rows
         raise UsageError(f"rows have more cells than the header. Put cells that have {separator!r} in them in quotes.")
     table.index = pd.RangeIndex(2, len(table) + 2)
-    return table[table.apply(lambda column: column.str.strip() != "").any(axis=1)]
+    filled: pd.DataFrame = table[table.apply(lambda column: column.str.strip() != "").any(axis=1)]
+    return filled
 
 
 def read_columns(path: Path, texts: Sequence[str], option: str, number: str | None = None) -> pd.DataFrame:
@@ -114,4 +115,4 @@ def read_texts(
 def _of_column(table: pd.DataFrame, name: str) -> list[str]:
     """Return the texts of a column; with the column title before the column text, as in a search."""
     title = {"title": [*table["title"]]} if name == "text" and "title" in table else {}
-    return document_texts({"text": table[name], **title})
+    return document_texts({"text": [*table[name]], **title})

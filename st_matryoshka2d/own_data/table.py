@@ -62,7 +62,7 @@ def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> p
         frame.loc[words.isin(["na", "n/a", "nan", "none", "null", "<na>"]), numbers] = ""
     left_out = LeftOut(what, ROWS)
     full = [not left_out.lacks(*cells) for cells in frame.itertuples(index=False)]
-    left_out.tell(frame.index if isinstance(table, pd.DataFrame) else None)
+    left_out.tell(list(frame.index) if isinstance(table, pd.DataFrame) else None)
     if not any(full):
         raise UsageError(f"{what} has no row with all cells; it needs at least one.")
     return frame[full]
@@ -71,7 +71,7 @@ def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> p
 def as_numbers(cells: pd.Series[Any], what: str) -> pd.Series[float]:
     """Convert cells, such as texts and decimals, to finite numbers."""
     converted = pd.to_numeric(cells, errors="coerce").astype(float)
-    check_cells(np.isfinite(converted), cells, what, "a finite number")
+    check_cells(np.isfinite(converted), cells, what, "a finite number, with a decimal point")
     return converted
 
 

@@ -43,6 +43,11 @@ class PublicSet:
         self.task: Any = mteb.get_task(TASKS[name], eval_splits=["test"])
         self.task.dataset, self.task.data_loaded = own.dataset, True
         split = own.dataset["default"]["test"]
+        # as mteb judges: copies of a relevant passage are not relevant
+        split["relevant_docs"] = {
+            str(query): dict(zip(rows["corpus_id"], rows["score"].astype(int), strict=True))
+            for query, rows in qrels.groupby("query_id")
+        }
         self.name, self._judged = name, split["relevant_docs"]
         self.documents = [f"{row.get('title') or ''} {row['text']}".strip() for row in split["corpus"]]
         self.queries = list(split["queries"]["text"])

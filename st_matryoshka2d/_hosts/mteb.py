@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,25 +37,6 @@ def compressed(embeddings: Tensor, precision: str) -> Tensor:
         reduced = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
     # mteb returns NaN for a constant coordinate.
     return torch.nan_to_num(torch.as_tensor(reduced).float())
-
-
-def query_texts(queries: Any) -> list[str]:
-    """Convert queries to texts as mteb (2.26) does: an instruction goes after a query, but before a conversation."""
-    columns, texts = queries[:], []
-    instructions = columns.get("instruction", [None] * len(queries))
-    for query, instruction in zip(columns["text"], instructions, strict=True):
-        parts = [query, instruction]
-        if not isinstance(query, str):
-            turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)
-            parts = [instruction, "; ".join(turns)]
-        texts.append(" ".join(part for part in parts if part is not None))
-    return texts
-
-
-def document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
-    """Join titles and texts as mteb does."""
-    titles = chunk.get("title") or [""] * len(chunk["text"])
-    return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]
 
 
 def classification_scores(y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,8 +20,8 @@ from st_matryoshka2d.cli.options import (
     Revision,
     TextColumn,
     TrustRemoteCode,
+    cut_option,
     input_file,
-    size_option,
 )
 from st_matryoshka2d.cli.tables import read_texts
 from st_matryoshka2d.errors import UsageError
@@ -65,20 +65,20 @@ def info(
     print_agreement(opened)
 
 
-_SIZE = size_option("Layers and dimensions to keep, such as 6L-128d; by default all.")
+_SIZE = cut_option("Layers and dimensions to keep, such as 6L-128d, or layers alone, such as 6L; by default all.")
 _VOCABULARY = input_file(
     "Texts whose tokens to keep, ten thousand or more; repeat it with one file for each language, named after it", TEXTS
 )
 _TOKENS = typer.Option(help="Tokens to keep in all; by default those of the texts and as many that look like them.", min=1)
 _HALF = typer.Option("--half", help="Store the weights in half precision, in half of the bytes.")
-_QUERIES = size_option("For queries, such as 3L-384d; 0 layers are a token table.")
-_DOCUMENTS = size_option("For documents; by default all layers.")
+_QUERIES = cut_option("For queries, such as 3L-384d or 3L; 0L is a token table.")
+_DOCUMENTS = cut_option("For documents; by default all layers.")
 
 
 def truncate(
     model: Model,
     out: NewFolder,
-    size: Annotated[Size | None, _SIZE] = None,
+    size: Annotated[Any, _SIZE] = None,
     layers: Layers = None,
     vocabulary: Annotated[list[Path] | None, _VOCABULARY] = None,
     max_tokens: Annotated[int | None, _TOKENS] = None,
@@ -104,7 +104,7 @@ def truncate(
 
     cut = load(
         model,
-        size,
+        **({"num_layers": size} if isinstance(size, int) else {"size": size}),
         layers=layers,
         device=device,
         revision=revision,
@@ -118,9 +118,9 @@ def truncate(
 
 def asymmetric(
     model: Model,
-    query_size: Annotated[Size, _QUERIES],
+    query_size: Annotated[Any, _QUERIES],
     out: NewFolder,
-    document_size: Annotated[Size | None, _DOCUMENTS] = None,
+    document_size: Annotated[Any, _DOCUMENTS] = None,
     device: Device = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,

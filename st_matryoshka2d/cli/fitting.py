@@ -11,6 +11,7 @@ from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import print_agreement, save_model
 from st_matryoshka2d.cli.options import (
     TEXTS,
+    VECTORS,
     BatchSize,
     Device,
     Layers,
@@ -24,12 +25,11 @@ from st_matryoshka2d.cli.options import (
 )
 from st_matryoshka2d.cli.tables import read_texts
 
-_VECTORS = ".npy, .parquet or a folder of .parquet"
 _TEXTS = input_file("About ten thousand texts like those that will be embedded", TEXTS)
 _SIZE = size_option("Small size to refine for as well, such as 2L-32d.")
 _INTO = typer.Option(
     help="Another model, a Hub id or folder, whose index is searched; or its embeddings of the "
-    f"texts, in their order: {_VECTORS}.",
+    f"texts, in their order: {VECTORS}.",
 )
 _PROMPT = typer.Option(help="Put in front of each text.")
 _PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
@@ -61,7 +61,8 @@ def align(
 
         st-matryoshka2d align all-MiniLM-L6-v2 --texts texts.csv --out aligned
     """
-    sample = read_texts(texts, text_column)
+    embedded = into is not None and _is_of_embeddings(Path(into))
+    sample = read_texts(texts, text_column, keep_empty=embedded)
 
     from st_matryoshka2d import align, load
 
@@ -70,7 +71,7 @@ def align(
         opened,
         sample,
         size,
-        into=None if into is None else _other(into, device),
+        into=into if into is None or embedded else load(into, device=device),  # whose own code is not trusted
         prompt=prompt,
         prompt_name=prompt_name,
         layers=layers,
@@ -81,19 +82,15 @@ def align(
     save_model(aligned, out)
 
 
-def _other(name: str, device: str | None) -> Any:
-    """Return the path of embeddings, or another model, whose own code is not trusted."""
-    from st_matryoshka2d import load
-
-    path = Path(name)
-    if path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet")):
-        return path
-    return load(name, device=device)
+def _is_of_embeddings(path: Path) -> bool:
+    """Tell embeddings from another model."""
+    return path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet"))
 
 
 _DOCUMENTS = input_file("All texts that are searched", TEXTS)
 _QUERIES = input_file("Real queries, if you have some", TEXTS)
-_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", _VECTORS)
+_QUERY_COLUMN = typer.Option(help="Column of the queries, if their file is a table; by default text.")
+_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", VECTORS)
 
 
 def fit_queries(
@@ -102,6 +99,7 @@ def fit_queries(
     out: NewFolder,
     text_column: TextColumn = None,
     queries: Annotated[Path | None, _QUERIES] = None,
+    query_column: Annotated[str | None, _QUERY_COLUMN] = None,
     embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     batch_size: BatchSize = 32,
     device: Device = None,
@@ -114,8 +112,8 @@ def fit_queries(
 
         st-matryoshka2d fit-queries all-MiniLM-L6-v2 --documents texts.csv --out fitted
     """
-    searched = read_texts(documents, text_column)
-    asked = None if queries is None else read_texts(queries, text_column)
+    searched = read_texts(documents, text_column, keep_empty=embeddings is not None)
+    asked = None if queries is None else read_texts(queries, [query_column or "text"], "--query-column")
 
     from st_matryoshka2d import fit_queries, load
 

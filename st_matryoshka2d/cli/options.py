@@ -11,7 +11,9 @@ import typer
 from st_matryoshka2d import Size
 from st_matryoshka2d.errors import UsageError
 
+_READ = (".csv", ".tsv", ".jsonl", ".txt")  # and .parquet
 TABLES = ".csv, .tsv, .jsonl or .parquet"
+VECTORS = ".npy, .parquet or a folder of .parquet"
 TEXTS = f"{TABLES}; .txt with a text a line; or a folder of .txt with a text each"
 
 
@@ -30,7 +32,7 @@ def _is_model(name: str) -> str:
 def is_grid_or_model(name: str) -> str:
     """Refuse a file that is no grid; what is not a file is a model."""
     path, is_grid = Path(name), name.lower().endswith((".parquet", ".json"))
-    if is_grid and not path.is_file():
+    if path.suffix.lower() in (".parquet", ".json", *_READ) and not path.is_file():
         raise UsageError(f"There is no file {name}.")
     if path.is_file() and not is_grid:
         how = "`st-matryoshka2d grid MODEL --out grid.parquet` writes one"
@@ -88,10 +90,23 @@ def size_option(what: str) -> Any:
     return typer.Option(help=what, parser=Size.parse, metavar="SIZE")
 
 
+def cut_option(what: str) -> Any:
+    """Make an option for a size, or a number of layers with all dimensions."""
+
+    def read(text: str) -> Size | int:
+        layers = text.strip().lower().removesuffix("l")
+        return int(layers) if layers.isdecimal() else Size.parse(text)
+
+    return typer.Option(help=what, parser=read, metavar="SIZE")
+
+
 _MODEL = "Hub id or folder of a sentence-transformers model."
 _GRID = "A grid that `grid` saved; or, without labels, the Hub id or folder of an aligned model."
 _TRUST = typer.Option("--trust-remote-code", help="Run code that comes with MODEL.")
-_COLUMN = "Column of texts, in files that are tables; repeat it for several."
+_COLUMN = (
+    "Column of texts, in files that are tables, by default text; repeat it for several. A column title "
+    "is put before the column text, as in a search."
+)
 _LAYERS = (
     "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6; "
     "by default those that the model was aligned or trained with, otherwise ends."

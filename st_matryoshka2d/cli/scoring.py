@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import open_grid, written
 from st_matryoshka2d.cli.options import (
+    VECTORS,
     BatchSize,
     Device,
     GridOrModel,
     Layers,
     Model,
     Revision,
-    TextColumn,
     TrustRemoteCode,
     check_writable,
     input_file,
     output_file,
     size_option,
 )
-from st_matryoshka2d.cli.tables import read_columns, read_table, to_numbers
+from st_matryoshka2d.cli.tables import read_columns, read_table
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
 
-# A file, the function that makes a task of it, and its arguments.
-_Own: TypeAlias = tuple[Path, str, list[Any], dict[str, str]]
+# A function that makes a task, the files by its names for them, their tables, and its other arguments.
+_Own: TypeAlias = tuple[str, dict[str, Path], list[Any], dict[str, str]]
 
 _TASK = typer.Option(help="mteb task or benchmark, such as NanoBEIR.")
 _PAIRS = input_file("Your own pairs of texts with a score of how similar they are")
 _LABELLED = input_file("Your own pairs of texts with a label, 1 if they belong together, or 0")
+_TEXT = typer.Option(help="Column of the texts of pairs, given twice; by default sentence1 and sentence2.")
 _VALUE = typer.Option(help="Column of the scores or labels of pairs; by default score or label.")
 _SEARCH = input_file(
     "Your own search, three files: documents (columns id, text, perhaps title), queries (id, text) "
@@ -44,8 +46,9 @@ _SIZE = size_option("Such as 6L-128d, instead of all pairs of layers and dimensi
 _NUM_LAYERS = typer.Option(help="Layers to keep; by default all numbers.")
 _DIM = typer.Option(help="Dimensions to keep; by default 8, 16, 32, ... and all.")
 _DOCUMENTS = size_option("Size of documents, such as 6L-384d, for queries of every size.")
+_EMBEDDINGS = input_file("Embeddings of the documents of --search that exist, in their order", VECTORS)
 _PRECISION = typer.Option(help="Of stored vectors: float32 (the default), int8, binary, ...")
-_TIMES = typer.Option("--times", help="Also time each depth, on one batch of English texts.")
+_TIMES = typer.Option(help="Also time each depth: on one query alone, or on a batch of texts.")
 _CACHE = typer.Option(help="Folder for results, so that a killed run continues.", file_okay=False)
 _OUT = output_file("Save the grid, for `recommend` and `report`", ".parquet", ".json")
 _PLOT = output_file("Draw the grid as a heat map", ".png", ".svg", ".pdf")
@@ -56,7 +59,7 @@ def grid(
     task: Annotated[list[str] | None, _TASK] = None,
     pairs: Annotated[list[Path] | None, _PAIRS] = None,
     labelled_pairs: Annotated[list[Path] | None, _LABELLED] = None,
-    text_column: TextColumn = None,
+    text_column: Annotated[list[str] | None, _TEXT] = None,
     value_column: Annotated[str | None, _VALUE] = None,
     search: Annotated[tuple[Path, Path, Path] | None, _SEARCH] = None,
     size: Annotated[list[Size] | None, _SIZE] = None,
@@ -64,8 +67,9 @@ def grid(
     dim: Annotated[list[int] | None, _DIM] = None,
     layers: Layers = None,
     document_size: Annotated[list[Size] | None, _DOCUMENTS] = None,
+    embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     precision: Annotated[list[str] | None, _PRECISION] = None,
-    times: Annotated[bool, _TIMES] = False,
+    times: Annotated[Literal["query", "batch"] | None, _TIMES] = None,
     batch_size: BatchSize = 32,
     cache: Annotated[Path | None, _CACHE] = None,
     out: Annotated[Path | None, _OUT] = None,
@@ -100,13 +104,15 @@ def grid(
         size,
         layers=layers,
         documents=document_size,
+        embeddings=embeddings,
         precisions=precision or "float32",
         cache=cache,
         batch_size=batch_size,
     )
     typer.echo(result)
-    if times:
-        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=batch_size)
+    if times is not None:
+        together, rounds = (1, 100) if times == "query" else (batch_size, 30)
+        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds)
         result = result.with_latency(timed)
         typer.echo(f"\n{timed.to_string(index=False)}")
     if out is not None:
@@ -129,26 +135,33 @@ def _pairs(
         raise UsageError(f"Pairs have two columns of texts: give --text-column twice, not {texts}.")
     [number] = value.values()
     columns = {"sentence1": texts[0], "sentence2": texts[1], **value}
-    return [(path, make, [read_columns(path, texts, number)], columns) for path in paths or []]
+    tables = {path: read_columns(path, texts, "--text-column", number) for path in paths or []}
+    return [(make, {"pairs": path}, [table], {**columns, "name": _name(path)}) for path, table in tables.items()]
 
 
 def _search(paths: tuple[Path, Path, Path] | None) -> list[_Own]:
     """Read documents, queries and judgments."""
     if paths is None:
         return []
-    tables = [read_table(path) for path in paths]
-    to_numbers(paths[-1], tables[-1], "score")
-    return [(paths[0], "retrieval_task", tables, {})]
+    files = dict(zip(("corpus", "queries", "qrels"), paths, strict=True))
+    return [("retrieval_task", files, [read_table(path) for path in paths], {"name": "search"})]
 
 
-def _task(path: Path, make: str, tables: list[Any], columns: dict[str, str]) -> AbsTask:
-    """Make a task that is called as its file; name the file in what the library refuses."""
+def _name(path: Path) -> str:
+    """Name a task after its file, in characters that a task's name may have."""
+    return re.sub(r"[^\w.+-]+", " ", path.stem).strip()
+
+
+def _task(make: str, files: dict[str, Path], tables: list[Any], others: dict[str, str]) -> AbsTask:
+    """Make a task; in what the library refuses, name the files in place of its arguments."""
     import st_matryoshka2d
 
     try:
-        task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **columns, name=path.stem)
+        task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **others)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        told, quote, cell = str(error).partition("'")  # a cell may have these words as well
+        told = re.sub(rf"(^|\bin )({'|'.join(files)})\b", lambda found: f"{found[1]}{files[found[2]]}", told)
+        raise UsageError(told + quote + cell) from error
     return task
 
 

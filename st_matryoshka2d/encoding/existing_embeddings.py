@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 
+from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 _ROWS = 4096  # read from a file at once
+_SAME = 0.98  # the least cosine: quantized embeddings differ a little
+CHECKED = 8  # texts of a chunk that are compared with what the model makes of them
+
+Embed = Callable[[list[str]], NDArray[np.floating]]  # (texts, dim)
 
 
 class Existing:
@@ -59,6 +65,23 @@ class Existing:
             raise UsageError(f"{self.where}: row {self.taken + int(broken.argmax())} is not finite.")
         self.taken += count
         return rows
+
+    def require_same(self, texts: Sequence[tuple[int, str]], given: Float[np.ndarray, "texts dim"], embed: Embed) -> None:
+        """Refuse rows that the model, with which `embed` embeds, does not make of these texts; each has its row number."""
+        if not texts:
+            return
+        own = embed([text for _, text in texts])
+        require_finite(own, [text for _, text in texts], [f"documents[{place}]" for place, _ in texts])
+        lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(own, axis=1)
+        cosines = (given * own).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+        worst = int(cosines.argmin())
+        if cosines[worst] < _SAME:
+            place, text = texts[worst]
+            raise UsageError(
+                f"{self.where}: row {place} is not what this model makes of the document {text[:60]!r} (cosine "
+                f"{cosines[worst]:.2f}). Pass embeddings by `model.encode_document`, in the order of the documents; those "
+                "of another model, another prompt or a cut do not fit."
+            )
 
     def end(self) -> None:
         """Refuse rows that belong to no document."""

@@ -97,14 +97,13 @@ class LeftOut:
         self.total += 1
         return is_left_out
 
-    def tell(self) -> None:
-        """Warn how many rows were left out, and name the first few."""
+    def tell(self, index: Sequence[Any] | None = None) -> None:
+        """Warn how many rows were left out, and name the first few, by a table's own index if it has one."""
         if self.rows:
-            named = ", ".join(map(str, self.rows[:_NAMED])) + (", ..." if len(self.rows) > _NAMED else "")
-            warn(
-                f"{self.what}: {len(self.rows):,} of {self.total:,} {self.lack} and are left out: {named} (counted from 0).",
-                DataWarning,
-            )
+            first = self.rows[:_NAMED]
+            named = ", ".join(str(row if index is None else index[row]) for row in first)
+            named += (", ..." if len(self.rows) > _NAMED else "") + (" (counted from 0)" if index is None else "")
+            warn(f"{self.what}: {len(self.rows):,} of {self.total:,} {self.lack} and are left out: {named}.", DataWarning)
 
 
 def filled_texts(texts: Any) -> list[str]:

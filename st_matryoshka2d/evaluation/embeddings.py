@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.encoding.existing_embeddings import CHECKED, Embed, Existing
 from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.processes import Encode
@@ -76,6 +77,7 @@ class Embeddings:
         processes: Number of processes that encode.
         folder: Where to save embeddings, so that a killed run resumes.
         show_progress_bar: Show a progress bar.
+        existing: Embeddings of the corpus, which is not embedded then.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Embeddings:
         processes: int = 1,
         folder: Path | None = None,
         show_progress_bar: bool = False,
+        existing: Existing | None = None,
     ) -> None:
+        self.existing = existing
         self.similarity, self.meta, self.folder = encoder.similarity, encoder.meta, folder
         self.show_progress_bar = show_progress_bar
         self._depths, self._document_depths = encoder.depths, encoder.document_depths
@@ -119,14 +123,28 @@ class Embeddings:
         starts = {depth: self._depths.index(depth) * full for depth in (self._depths if depths is None else depths)}
         return {depth: torch.from_numpy(memo.take(rows, slice(start, start + full))) for depth, start in starts.items()}
 
-    def of_documents(self, texts: Sequence[str], bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
-        """Return embeddings (texts, full dim) of a chunk of a corpus by document layer; they are not cached."""
-        depths, once = self._document_depths, _longest_first(set(texts))
+    def of_documents(self, texts: Sequence[str], start: int, bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
+        """Return embeddings (texts, full dim) of a chunk of a corpus, from row `start` on, by document layer."""
+        depths, kwargs = self._document_depths, {**kwargs, "bar": bar, "prompt_type": PromptType.document}
+        if self.existing is not None:
+            rows_of_chunk = self._existing(self.existing, texts, start, lambda few: self._encoded(few, depths, **kwargs))
+            return {depths[0]: torch.from_numpy(rows_of_chunk)}
+        once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encoded(once, depths, bar, prompt_type=PromptType.document, **kwargs)
+        embeddings = self._encoded(once, depths, **kwargs)
         by_depth = embeddings.reshape(len(once), len(depths), -1)
         return {depth: torch.from_numpy(by_depth[rows, place]) for place, depth in enumerate(depths)}
+
+    @staticmethod
+    def _existing(existing: Existing, texts: Sequence[str], start: int, embed: Embed) -> NDArray[np.floating]:
+        """Read the embeddings of a chunk; compare some of them with the model's."""
+        while existing.taken < start:  # of chunks that a killed run has scored
+            existing.take(min(len(texts), start - existing.taken))
+        rows = existing.take(len(texts))
+        few = [place for place in range(0, len(texts), max(1, len(texts) // CHECKED)) if texts[place]]
+        existing.require_same([(start + place, texts[place]) for place in few], rows[few], embed)
+        return rows
 
     def _encoded(self, texts: list[str], depths: tuple[int, ...], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
         """Encode a few batches at a time, so that the progress bar moves."""

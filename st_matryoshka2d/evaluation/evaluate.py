@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -9,8 +10,11 @@ from itertools import product
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
+from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
+from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
@@ -37,6 +41,7 @@ def evaluate(
     *,
     layers: Choice | Sequence[int] | None = None,
     documents: Size | str | Iterable[Size | str] | None = None,
+    embeddings: ArrayLike | Tensor | str | os.PathLike[str] | None = None,
     precisions: str | Iterable[str] = AXES["precision"],
     cache: Cache = None,
     n_jobs: int = 1,
@@ -69,6 +74,9 @@ def evaluate(
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size
             then search by the dims that both have. In pair tasks, the second texts are the
             documents. None: documents have the size of the query.
+        embeddings: An index that exists: embeddings of the corpus of one retrieval task by all layers,
+            in its order, as for `fit_queries`. The corpus is not embedded, and `documents` are of
+            all layers. Some rows are compared with the model.
         precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`:
             `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"`,
             `"binary"`, one or several. Integers are scaled to the range of the texts that are
@@ -87,7 +95,7 @@ def evaluate(
         ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task
             is unknown, repeated, not a text task or, with `documents`, does not compare texts;
             depths are given for an asymmetric model; a precision is unknown; an embedding is not
-            finite.
+            finite; `embeddings` are not those of the corpus by this model.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -119,7 +127,13 @@ def evaluate(
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)
+    existing = None
+    if embeddings is not None:
+        documents = of_documents if documents is None else documents
+        existing = Existing(embeddings, "documents", str(of_documents), of_documents.dim)
     sides = _document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
+    if existing is not None:
+        _require_whole_documents(chosen, sides, of_documents)
     variants = [
         Variant(size, precision, documents=side)
         for side, precision, size in product(sides, stored, wanted)
@@ -134,6 +148,7 @@ def evaluate(
         batch_size=batch_size,
         corpus_chunk_size=corpus_chunk_size,
         show_progress_bar=show_progress_bar,
+        existing=existing,
     )
     if layers is None and pipeline is not None and pipeline.layers.by_depth == ENDS:
         layers = ENDS
@@ -175,6 +190,14 @@ def _require_search(tasks: list[AbsTask]) -> None:
                 f"An asymmetric model is scored on tasks with queries and documents; {part.metadata.name} is of the type "
                 f'{part.metadata.type}. Score one side on it: load(folder, route="document").'
             )
+
+
+def _require_whole_documents(tasks: list[AbsTask], sides: Sequence[Size | None], full: Size) -> None:
+    """Refuse what embeddings of one corpus by all layers do not serve."""
+    parts = [part for task in tasks for part in parts_of(task)]
+    whole = all(side is not None and side.num_layers == full.num_layers for side in sides)
+    if len(parts) > 1 or not isinstance(parts[0], AbsTaskRetrieval) or not whole:
+        raise UsageError(f"embeddings are those of one retrieval task by all layers. Give one, and documents='{full}'.")
 
 
 def _document_sizes(

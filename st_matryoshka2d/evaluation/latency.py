@@ -58,7 +58,7 @@ def benchmark_latency(
     Only depths are timed, because fewer dims do not save time. Times include tokenisation, so the
     speedup is smaller than the number of layers suggests. Depths take turns, so that other load
     affects all of them. A single query takes longer than `milliseconds_per_text`, because texts of
-    a batch share work; to time one, pass a list of one text.
+    a batch share work; `batch_size=1` times one at a time.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure;

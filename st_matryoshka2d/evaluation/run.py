@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.mteb import quiet_mteb, random_states_kept
+from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.encoding.texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, result_of
@@ -38,6 +39,7 @@ def score_variants(
     batch_size: int = 32,
     corpus_chunk_size: int = 4096,
     show_progress_bar: bool = True,
+    existing: Existing | None = None,
 ) -> GridResult:
     """Score every variant on every task, in all processes of the launch together."""
     encode_kwargs: EncodeKwargs = {"batch_size": positive_int(batch_size, "batch_size"), "show_progress_bar": False}
@@ -57,7 +59,7 @@ def score_variants(
     def lead(encode: Encode, processes: int) -> GridResult:
         store = Store(cache, encoder.meta, corpus_chunk_size) if cache is not None else None
         with tqdm(total=len(parts) * len(variants), desc="Scores", disable=not show_progress_bar) as bar:
-            run = _Run(encoder, encode, processes, variants, corpus_chunk_size, encode_kwargs, n_jobs, store, bar)
+            run = _Run(encoder, encode, processes, variants, corpus_chunk_size, encode_kwargs, n_jobs, store, bar, existing)
             return GridResult.merge([grid for task in tasks for grid in run.grids(task)])
 
     with random_states_kept():
@@ -78,6 +80,7 @@ class _Run:
     n_jobs: int
     store: Store | None
     bar: tqdm[Any]
+    existing: Existing | None
 
     def grids(self, task: AbsTask) -> list[GridResult]:
         """Return the grid of each variant, in the order of the variants."""
@@ -122,6 +125,7 @@ class _Run:
             processes=self.processes,
             folder=self.store.folder(task) if self.store is not None else None,
             show_progress_bar=not self.bar.disable,
+            existing=self.existing,
         )
         search = TaskSearch(embeddings, self.variants, corpus_chunk_size=self.corpus_chunk_size)
         first, *others = variants

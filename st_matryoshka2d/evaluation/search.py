@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_matryoshka2d._hosts.mteb import document_texts, query_texts
+from st_matryoshka2d._hosts.mteb_texts import document_texts, query_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.rankings import BestDocuments, Rankings, prefix_similarities
@@ -67,6 +67,8 @@ class TaskSearch:
                 if stop == len(corpus) or time.monotonic() - saved >= _BETWEEN_SAVES:
                     state.save(file, reader.made_for)
                     saved = time.monotonic()
+        if self.embeddings.existing is not None:
+            self.embeddings.existing.end()
         rows = sorted({row for block in state.blocks for row in block.rows.unique().tolist() if row >= 0})
         ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
         return BestDocuments(list(queries.rows["id"]), state.blocks, ids)
@@ -151,7 +153,7 @@ class _Reader:
     def read(self, state: SearchState, start: int, bar: tqdm[Any]) -> None:
         """Score a chunk; the first one determines the ranges to which all scale integers."""
         chunk = self._corpus[start : start + self._chunk_size]
-        documents = self._embeddings.of_documents(document_texts(chunk), bar, **self._encode_kwargs)
+        documents = self._embeddings.of_documents(document_texts(chunk), start, bar, **self._encode_kwargs)
         of_groups = [group.first.truncation(documents[group.first.document_layers]) for group in self._groups]
         state.ranges = state.ranges or list(map(ranges_of, of_groups))
         stored = [

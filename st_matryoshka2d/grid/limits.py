@@ -36,7 +36,10 @@ class Limit:
     @property
     def wanted(self) -> str:
         """The bound in words."""
-        return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(self.bound)}"
+        return self._of(self.bound)
+
+    def _of(self, bound: float) -> str:
+        return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(bound)}"
 
     def missed(self, row: pd.Series[Any]) -> str:
         """Say how a size misses the bound; empty if it does not. A share has to reach it with its lower end, if known."""
@@ -46,19 +49,15 @@ class Limit:
         met = value >= self.bound if self.column == "relative" else value <= self.bound
         return "" if met else f"{self.name} {self.shown(value)}, {self.wanted} wanted"
 
-    def best(self, table: pd.DataFrame) -> str:
-        """Name the size that comes closest."""
+    def relaxed(self, table: pd.DataFrame) -> str:
+        """Write the tightest bound that a size meets, and name that size."""
         if self.column != "relative":
             row = table.sort_values(self.column, kind="stable").iloc[0]
-            return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
+            return f"{self.name} {self._of(row[self.column])} ({name_of(row)})"
         sure = table["relative_low"].fillna(table["relative"])
         row = table.loc[sure == sure.max()].iloc[0]
-        return f"{self.name} {self.shown(row['relative'])}{_surely(row['relative_low'])} ({name_of(row)})"
-
-
-def _surely(low: float) -> str:
-    """Write the lower end of a share, rounded down so that a user may ask for it."""
-    return "" if math.isnan(low) else f", surely {math.floor(low * 1000) / 10:.4g} %"
+        # rounded down, so that a user may ask for it
+        return f"{self.name} {self._of(math.floor(sure.max() * 1000) / 1000)} ({name_of(row)})"
 
 
 def limits_of(
@@ -130,12 +129,13 @@ def refused(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.Series[str]:
 
 
 def what_there_is(table: pd.DataFrame, limits: Sequence[Limit]) -> str:
-    """Describe the limits, and the best value of each over all sizes and over sizes that meet the other limits."""
-    text = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
-    text += f". The best of any size: {', '.join(limit.best(table) for limit in limits)}."
+    """Describe the limits, and to what one of them must be relaxed; if one is not enough, the best of each."""
+    wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
     near = []
-    for limit in limits if len(limits) > 1 else ():
+    for limit in limits:
         others = [other for other in limits if other is not limit]
         if (rows := table[met(table, others, surely=True)]).size:
-            near.append(limit.best(rows))
-    return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
+            near.append(limit.relaxed(rows))
+    if near:
+        return f"{wanted}. Relax {'one' if len(limits) > 1 else 'it'}: {', or '.join(near)}."
+    return f"{wanted}. Relax several; the best of any size: {', '.join(limit.relaxed(table) for limit in limits)}."

@@ -152,7 +152,7 @@ def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:
     if 0 not in (Declaration.of(config).readouts or []):
         raise UsageError(
             f"{checkpoint.name} has no token table, which 0 layers mean. Load the whole model, give it one with "
-            "`fit_queries(model, documents)`, and save it."
+            "`fit_queries` or the command `fit-queries`, and save it."
         )
     return folders[-1]
 

@@ -140,7 +140,7 @@ def _require_one_space(pipeline: Pipeline, depths: Mapping[str, int]) -> None:
         state = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise UsageError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
-            f"would not find documents. {state}. First align the whole model, with `align`. Or pass a cut, which may be "
+            f"would not find documents. {state}. First align the whole model, with `align`. In Python, a cut may be "
             f"near enough: query=truncate(model, num_layers={depths[QUERY]})."
         )
 

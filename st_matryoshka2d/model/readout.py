@@ -193,7 +193,7 @@ def require_table(model: nn.Module) -> StaticEmbedding:
     table = token_table(model)
     if table is None:
         raise UsageError(
-            "This model has no token table, which 0 layers mean. `fit_queries(model, documents)` gives it one; a saved "
-            "one is only read by `st_matryoshka2d.load`."
+            "This model has no token table, which 0 layers mean. `fit_queries` or the command `fit-queries` gives "
+            "it one; a saved one is only read by `st_matryoshka2d.load`."
         )
     return table

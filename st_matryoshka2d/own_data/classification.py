@@ -67,7 +67,7 @@ def classification_task(
         TypeError: An argument is not a table, or a number is not an integer.
         ValueError: A column is missing; a text or label is of another type; `train` has fewer than
             two labels; a label is only in `test`; there are too few texts for mteb's multilabel
-            task. Rows are counted from 0.
+            task. Rows are named as for `sts_task`.
 
     Warns:
         DataWarning: Rows with an empty cell (None, NaN or blank) are left out; `test` has texts of

@@ -37,7 +37,7 @@ def sts_task(
     Raises:
         TypeError: `pairs` is not a table.
         ValueError: A column is missing; a text is no string; a score is not a finite number; all
-            are equal. Rows are counted from 0.
+            are equal. Rows are named by the index of a `pandas.DataFrame`, and counted from 0 in others.
 
     Warns:
         DataWarning: Rows with an empty cell (None, NaN or blank) are left out, and so are pairs

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
+from st_matryoshka2d._hosts.mteb_texts import document_texts
 from st_matryoshka2d.encoding.texts import is_missing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.own_data.table import as_names, as_numbers, check_cells, check_texts, columns_of, frames
@@ -37,11 +38,12 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 
     Args:
         corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a table with the
-            columns id (or _id), text and optionally title, which mteb puts before the text.
+            columns id (or _id), text and optionally title, which mteb puts before the text, as
+            in `f"{title} {text}".strip()`. Pass such texts to fits, and embed them in your index.
         queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
         qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to
             relevance (0, 1, 2, ...), or a table with the columns query_id, corpus_id (or with a
-            hyphen) and score. Others are not relevant.
+            hyphen) and score. Others are not relevant, but for copies of a relevant document.
         name: As for `sts_task`.
 
     Raises:
@@ -51,7 +53,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 
     Warns:
         DataWarning: Queries without a relevant document are dropped; documents have neither text
-            nor title.
+            nor title, or repeat a relevant one.
 
     Example:
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
@@ -65,6 +67,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     _check_known(judged, questions, "queries")
     _check_known({name for grades in judged.values() for name in grades}, documents, "corpus")
     judged = {query: grades for query, grades in judged.items() if any(grades.values())}
+    _add_copies(judged, documents)
     useful = [row for row, query in enumerate(questions["id"]) if query in judged]
     if not useful:
         raise UsageError("No query has a relevant document in qrels: every relevance is 0.")
@@ -159,9 +162,30 @@ def _judged(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
         yield from ((query, document, grade) for document, grade in graded)
 
 
+def _add_copies(judged: dict[str, dict[str, int]], documents: Dataset) -> None:
+    """Give copies of a relevant document its relevance: a search cannot tell them apart."""
+    relevant = {name for grades in judged.values() for name, grade in grades.items() if grade}
+    rows = [row for row, name in enumerate(documents["id"]) if name in relevant]
+    alike: dict[str, list[str]] = {text: [] for text in document_texts(documents.select(rows)[:])}
+    for batch in documents.iter(1000):
+        for name, text in zip(batch["id"], document_texts(batch), strict=True):
+            if text in alike:
+                alike[text].append(name)
+    copies = {name: names for names in alike.values() for name in names}
+    added = set()
+    for grades in judged.values():
+        for name, grade in [*grades.items()]:
+            for copy in copies[name] if grade else ():
+                if grades.get(copy, 0) < grade:
+                    grades[copy] = grade
+                    added.add(copy)
+    if added:
+        warn(f"Documents in corpus that repeat a relevant one: {len(added)}. They count as relevant too.", DataWarning)
+
+
 def _check_known(judged: Collection[str], there: Dataset, what: str) -> None:
     if unknown := sorted(set(judged).difference(there["id"])):
         raise UsageError(
             f"qrels has {len(unknown)} ids that are not in {what}, such as {unknown[:3]}. "
-            f"Remove these judgments, or add the ids to {what}."
+            "Remove these judgments, or add the ids."
         )

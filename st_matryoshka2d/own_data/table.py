@@ -27,7 +27,7 @@ def columns_of(table: object, what: str) -> list[Any]:
 
 
 def frames(table: Table, what: str, columns: Sequence[str], hint: str = "Rename one.") -> Iterator[pd.DataFrame]:
-    """Yield columns of a table as Python objects, rows counted from 0; a `Dataset` in batches."""
+    """Yield columns of a table as Python objects, with a frame's own index or counted from 0; a `Dataset` in batches."""
     there = columns_of(table, what)
     if missing := [column for column in columns if column not in there]:
         listed = ", ".join(map(repr, there)) or "none"
@@ -40,7 +40,8 @@ def frames(table: Table, what: str, columns: Sequence[str], hint: str = "Rename 
     count = 0
     for batch in batches:
         frame = pd.DataFrame({column: _as_python(batch[column]) for column in columns}, dtype=object)
-        frame.index = pd.RangeIndex(count, count := count + len(frame), name="row")
+        rows = pd.RangeIndex(count, count := count + len(frame))
+        frame.index = (table.index.to_flat_index() if isinstance(table, pd.DataFrame) else rows).rename("row")
         yield frame
     if not count:
         raise UsageError(f"{what} is empty; it needs at least one row.")
@@ -61,7 +62,7 @@ def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> p
         frame.loc[words.isin(["na", "n/a", "nan", "none", "null", "<na>"]), numbers] = ""
     left_out = LeftOut(what, ROWS)
     full = [not left_out.lacks(*cells) for cells in frame.itertuples(index=False)]
-    left_out.tell()
+    left_out.tell(list(frame.index) if isinstance(table, pd.DataFrame) else None)
     if not any(full):
         raise UsageError(f"{what} has no row with all cells; it needs at least one.")
     return frame[full]
@@ -70,7 +71,7 @@ def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> p
 def as_numbers(cells: pd.Series[Any], what: str) -> pd.Series[float]:
     """Convert cells, such as texts and decimals, to finite numbers."""
     converted = pd.to_numeric(cells, errors="coerce").astype(float)
-    check_cells(np.isfinite(converted), cells, what, "a finite number")
+    check_cells(np.isfinite(converted), cells, what, "a finite number, with a decimal point")
     return converted
 
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, vstack
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.existing_embeddings import Existing
+from st_matryoshka2d.encoding.existing_embeddings import CHECKED, Existing
 from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _CHUNK = 4096  # documents that are embedded at once
 _JOINED = 16  # chunks in a block of the fit: products with many small blocks are slow
-_CHECKED = 8  # documents of a chunk whose existing embeddings are compared with the model's
-_SAME = 0.98  # the least cosine: quantized embeddings differ a little
 
 Embed = Callable[..., np.ndarray]  # of texts, with a bar or without; (texts, dim)
 
@@ -128,8 +126,8 @@ def add_documents(
             require_finite(embedded, texts, [f"documents[{place}]" for place, _ in filled])
         else:
             embedded = existing.take(len(chunk))[[place - chunk[0][0] for place, _ in filled]]
-            few = slice(None, None, max(1, len(filled) // _CHECKED))
-            _require_same(existing, filled[few], embedded[few], embed)
+            few = slice(None, None, max(1, len(filled) // CHECKED))
+            existing.require_same(filled[few], embedded[few], embed)
         if texts:
             counted.add(counted.tokens(texts), embedded, DOCUMENTS)
         for text, row in zip(texts, embedded, strict=True):
@@ -138,30 +136,6 @@ def add_documents(
     if existing is not None:
         existing.end()
     return left_out
-
-
-def _require_same(
-    existing: Existing,
-    texts: Sequence[tuple[int, str]],
-    given: Float[np.ndarray, "texts dim"],
-    embed: Embed,
-) -> None:
-    """Refuse embeddings of another model or prompt."""
-    if not texts:
-        return
-    own = embed([text for _, text in texts])
-    require_finite(own, [text for _, text in texts], [f"documents[{place}]" for place, _ in texts])
-    lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(own, axis=1)
-    cosines = (given * own).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
-    worst = int(cosines.argmin())
-    if cosines[worst] < _SAME:
-        place, text = texts[worst]
-        raise UsageError(
-            f"{existing.where}: row {place} is not what this model makes of the document "
-            f"{text[:60]!r} (cosine {cosines[worst]:.2f}). Pass embeddings by "
-            "`model.encode_document`, in the order of the documents; those of another model, "
-            "another prompt or a cut do not fit."
-        )
 
 
 def each_once(queries: Iterable[str] | None, name: str) -> tuple[dict[str, int], LeftOut]:

@@ -31,7 +31,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "half.csv").write_text(judged.replace("2\n", "0.5\n"), encoding="utf-8")
     (folder / "lines.txt").write_text("\n".join([*TEXTS, "", TEXTS[0]]), encoding="utf-8")
     (folder / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
-    (folder / "latin.txt").write_text("café", encoding="latin-1")
+    (folder / "chinese.txt").write_bytes(b"\x81\x8d\xff")
+    (folder / "commas.csv").write_text("text\na cat, a dog\nrain, tea\n", encoding="utf-8")
     (folder / "empty.csv").touch()
     (folder / "texts").mkdir()
     for number, text in enumerate(TEXTS):

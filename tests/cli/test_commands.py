@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ FEW = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
 COLUMNS = "--text-column sentence1 --text-column sentence2"
 MODELS: list[tuple[str, Make]] = [
     ("truncate {tiny} --size 2L-8d", lambda model: truncate(model, "2L-8d")),
+    ("truncate {tiny} --size 2L", lambda model: truncate(model, num_layers=2)),
     ("truncate {tiny} --size 2L-8d --half", lambda model: copy.deepcopy(truncate(model, "2L-8d")).half()),
     ("truncate {tiny} --size 2L-8d --layers 1,4", lambda whole: truncate(whole, "2L-8d", layers=[1, 4])),
     (
@@ -97,7 +97,7 @@ GRIDS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ),
     (
         f"--search {FILES} --size 2L-8d --document-size 4L-32d",
-        lambda: retrieval_task(*SEARCH, name="documents"),
+        lambda: retrieval_task(*SEARCH, name="search"),
         {"sizes": ["2L-8d"], "documents": "4L-32d"},
     ),
 ]
@@ -117,12 +117,13 @@ def test_grid(
 
 
 def test_grid_with_times_and_a_plot(shell: Shell, tmp_path: Path) -> None:
-    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times --batch-size 2 --device cpu"
+    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times query --device cpu"
     result = shell(f"{line} --out {{out}}/g.parquet --plot {{out}}/g.svg")
     assert result.exit_code == 0, result.output
     latency = GridResult.load(tmp_path / "g.parquet").latency
     assert latency is not None
     assert [*latency["num_layers"]] == [1, 4]
+    assert latency["milliseconds"].equals(latency["milliseconds_per_text"])  # one text in a call
     assert "milliseconds_per_text" in result.stdout
     assert "<svg" in (tmp_path / "g.svg").read_text(encoding="utf-8")
 
@@ -133,15 +134,6 @@ def test_a_warning_is_one_line(shell: Shell, tmp_path: Path) -> None:
     result = shell("grid {tiny} --pairs {out}/twice.csv --size 1L-8d --device cpu")
     (warned,) = [line for line in result.stderr.splitlines() if "different scores" in line]
     assert warned.startswith("Warning: Pairs")
-
-
-def test_an_empty_file_of_a_folder_is_named(shell: Shell, files: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "texts"
-    shutil.copytree(files / "texts", folder)
-    (folder / "05b.txt").write_text(" \n", encoding="utf-8")
-    result = shell("align {tiny} --texts {out}/texts --out {out}/new")
-    assert "texts: empty files are left out: 05b.txt." in told(result)
-    assert "counted from 0" not in told(result)
 
 
 CHOICES: list[tuple[str, float | None, dict[str, Any]]] = [

@@ -170,7 +170,7 @@ EMPTY = [None, float("nan"), "", " \n"]  # in rows 2, 5, 8, 11 of MESSY, and at 
 MESSY: list[Any] = [*LINES[:2], None, *LINES[2:4], np.nan, *LINES[4:6], "", *LINES[6:8], " \n", *LINES[8:], None, None]
 ROWS = [row for row, text in enumerate(MESSY) if not isinstance(text, str) or not text.strip()]
 TOLD = f"{len(ROWS)} of {len(MESSY)} are empty and are left out: 2, 5, 8, 11, {ROWS[4]}, ... (counted from 0)"
-OF_ROWS = TOLD.replace("are empty", "rows have an empty cell")
+OF_ROWS = TOLD.replace("are empty", "rows have an empty cell").removesuffix(" (counted from 0)")
 
 
 def warned(call: Callable[[], Any], told: str) -> Any:

@@ -6,15 +6,22 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
 
-from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
+from st_matryoshka2d import GridResult, Size, evaluate_truncations, retrieval_task, truncate
+from st_matryoshka2d._hosts.mteb_texts import document_texts
+from st_matryoshka2d.encoding.existing_embeddings import Existing
+from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from tests.support import families
 from tests.support.labels import LocalClassification, LocalPairs, PairsInOneRow
-from tests.support.pipelines import turned
+from tests.support.pipelines import OTHERS, TEXTS, turned
 from tests.support.quick import quick
 from tests.support.search import Apart, LocalReranking, LocalRetrieval
 from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
@@ -98,6 +105,57 @@ def test_documents_skip_layers_that_only_queries_need(tiny: SentenceTransformer)
     documents_in_all = sum(len(split["corpus"]) for split in splits)
     # the rest are queries, and texts that verify the cut
     assert through_last[1] < documents_in_all < through_last[0]
+
+
+def of_own_search(tiny: SentenceTransformer) -> tuple[Any, NDArray[np.floating]]:
+    """Return a task, and the index of its documents."""
+    tiny.prompts = {"query": "the old ", "document": "a river "}
+    corpus = {f"d{row}": {"title": "a house" if row % 3 else "", "text": text} for row, text in enumerate(TEXTS)}
+    task = retrieval_task(
+        corpus, dict(enumerate(OTHERS)), {row: [f"d{2 * row}", f"d{2 * row + 1}"] for row in range(len(OTHERS))}
+    )
+    return task, tiny.encode_document([f"{each['title']} {each['text']}".strip() for each in corpus.values()])
+
+
+@pytest.mark.parametrize("name", ["", "index.npy"])
+def test_an_index_that_exists_is_searched(name: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    task, index = of_own_search(tiny)
+    expected = quiet(tiny, task, num_layers=[1, 4], dims=[8, 32], documents="4L-32d")
+    given: Any = tmp_path / name if name else index
+    if name:
+        np.save(given, index)
+    seen = read_along(tiny)
+    found = quiet(tiny, task, num_layers=[1, 4], dims=[8, 32], embeddings=given)
+    assert found.document_sizes == expected.document_sizes
+    np.testing.assert_allclose(found.to_frame()["score"], expected.to_frame()["score"], atol=1e-6)
+    assert sum(text in " ".join(seen) for text in TEXTS) <= 8 < len(TEXTS)  # those that were compared
+
+
+def test_a_resumed_search_takes_the_rows_of_its_chunk(tiny: SentenceTransformer) -> None:
+    task, index = of_own_search(tiny)
+    existing = Existing(index, "documents")
+    embeddings = Embeddings(TextEncoder(tiny, [1, 4], [4]), existing=existing)
+    about = {"task_metadata": task.metadata, "hf_split": "test", "hf_subset": "default"}
+    corpus = document_texts(task.dataset["default"]["test"]["corpus"][:])
+    found = embeddings.of_documents(corpus[20:30], 20, tqdm(disable=True), **about)
+    assert np.array_equal(found[4].numpy(), index[20:30])
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "told"),
+    [
+        (lambda index: np.roll(index, 1, axis=1), {}, r"row \d+ is not what this model makes of the document '"),
+        (lambda index: index[1:], {"corpus_chunk_size": 16}, "is not what this model makes|ends after"),
+        (lambda index: np.concatenate([index, index[:1]]), {}, "has more rows than the"),
+        (lambda index: index[:, :8], {}, r"must be \(documents, 32\)"),
+        (np.asarray, {"documents": "2L-8d"}, "by all layers. Give one, and documents='4L-32d'"),
+        (np.asarray, {"tasks": LocalSTS()}, "those of one retrieval task"),
+    ],
+)
+def test_another_index_is_refused(change: Any, given: dict[str, Any], told: str, tiny: SentenceTransformer) -> None:
+    task, index = of_own_search(tiny)
+    with pytest.raises(UsageError, match=told):
+        quiet(tiny, **{"tasks": task, "sizes": ["1L-8d"], "embeddings": change(index), **given})
 
 
 def test_grid_records_document_size(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_bytes_of_a_checkpoint_are_a_limit() -> None:
     assert str(choice).endswith(f"{frame['megabytes'][0]:.3g} MB instead of 0.0056")
     refused = frame[frame["num_layers"] == 4]["refused"]
     assert set(refused) == {"checkpoint 0.0056 MB, at most 0.005 MB wanted"}
-    with pytest.raises(UsageError, match=r"checkpoint at most 0.001 MB. The best of any size: checkpoint 0.0044 MB \(1L"):
+    with pytest.raises(UsageError, match=r"checkpoint at most 0.001 MB. Relax it: checkpoint at most 0.0044 MB \(1L"):
         grid.recommend(None, max_megabytes=0.001)
     with pytest.raises(UsageError, match="max_megabytes must be a number above 0 such as 60"):
         grid.recommend(None, max_megabytes=0)
@@ -157,20 +157,23 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
     assert choice.size == Size(2, 8)
     assert set(choice.to_frame().query("num_layers == 1")["refused"]) == {"no score"}
     assert 1 not in set(grid.pareto()["num_layers"])
-    with pytest.raises(ValueError, match=r"The best of any size: time 0.9 ms \(2L-8d int8\)\.$"):
+    with pytest.raises(ValueError, match=r"Relax it: time at most 0.9 ms \(2L-8d int8\)\.$"):
         grid.recommend(None, max_ms=0.6)
 
 
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({"min_score": 0.9, "max_ms": 1}, ["100 % (4L-64d)", "0.5 ms", "87.5 % (2L-64d)", "1.75 ms (4L-64d int8)."]),
-        ({"min_score": 0.99, "max_ms": 1, "max_bytes": 70}, ["0.5 ms", "8 bytes (1L-8d int8)", "82.5 % (2L-64d int8)."]),
-        ({"min_score": 1.2, "max_ms": 0.1}, ["100 % (4L-64d)", "0.5 ms (1L-8d int8)."]),
+        (
+            {"min_score": 0.9, "max_ms": 1},
+            ["one: ", "at least 87.5 % (2L-64d), or ", "at most 1.75 ms (4L-64d int8)."],
+        ),
+        ({"min_score": 0.99, "max_ms": 1, "max_bytes": 70}, ["Relax one: ", "at least 82.5 % (2L-64d int8)."]),
+        ({"min_score": 1.2, "max_ms": 0.1}, ["Relax several", "at least 100 % (4L-64d), ", "at most 0.5 ms (1L-8d int8)."]),
     ],
 )
 def test_error_suggests_alternatives(limits: dict[str, float], told: list[str]) -> None:
-    """The best of any size, and the best that meets all other limits."""
+    """What each limit would have to be if the others stay, or all if one is not enough."""
     with pytest.raises(ValueError, match="^No size of 18 .*" + ".*".join(map(re.escape, told)) + "$"):
         curve().recommend(**limits)
 

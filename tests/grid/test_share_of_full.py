@@ -76,7 +76,7 @@ def test_a_refusal_names_a_share_that_would_be_accepted() -> None:
     grid = pairs_grid(NOISE, 300)
     with pytest.raises(ValueError, match="meets every limit") as refusal:
         grid.recommend(0.999, max_bytes=32)
-    told = re.search(r"all other limits: share of the score [\d.]+ %, surely ([\d.]+) % \((\S+)\)", str(refusal.value))
+    told = re.search(r"Relax one: share of the score at least ([\d.]+) % \((\S+)\)", str(refusal.value))
     assert told is not None
     assert str(grid.recommend(float(told[1]) / 100, max_bytes=32).size) == told[2]
     with pytest.raises(ValueError, match="meets every limit"):

@@ -22,7 +22,8 @@ from mteb.types import OutputDType, PromptType
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d._hosts.mteb import classification_scores, compressed, document_texts, query_texts, quiet_mteb
+from st_matryoshka2d._hosts.mteb import classification_scores, compressed, quiet_mteb
+from st_matryoshka2d._hosts.mteb_texts import document_texts, query_texts
 
 TURNS = [{"role": "user", "content": "a cat?"}, {"role": "assistant", "content": "a kitten."}]
 

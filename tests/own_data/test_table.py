@@ -55,6 +55,7 @@ def refusals() -> Iterator[tuple[Callable[[], object], list[str]]]:
         ]:
             yield partial(sts_task, hold(pairs_of(**{column: cells}))), words
     yield partial(sts_task, Dataset.from_dict(pairs_of(sentence1=[1, 2, 3]))), ["row 0", "got 1"]
+    yield partial(sts_task, pd.DataFrame(pairs_of(score=[1, "b", "c"]), index=[2, 4, 5])), ["row 4, score", "Likewise 5"]
     yield partial(sts_task, {name: cells[:1] for name, cells in PAIRS.items()}), ["two", "got 1 in 1"]
     yield partial(sts_task, PAIRS, score="label"), ["'label'", "'sentence1'", "score="]
     yield partial(sts_task, pd.DataFrame(PAIRS), sentence2="b"), ["'b'", "'sentence2'", "sentence2="]
@@ -209,6 +210,10 @@ def test_decimals_of_a_database_are_numbers_in_any_table(hold: str) -> None:
             "Queries without a relevant document: 2 of 3. They are dropped.",
         ),
         (
+            lambda: sts_task(pd.DataFrame(pairs_of(score=[1, None, 4]), index=[2, 3, 5])),
+            "pairs: 1 of 3 rows have an empty cell and are left out: 3.",
+        ),
+        (
             lambda: classification_task(TRAIN, {**TEST, "text": ["one", "train 3"]}),
             "Texts of test that are also in train: 1 of 2. They make the scores too high.",
         ),
@@ -240,6 +245,15 @@ def test_no_warning_for_valid_data() -> None:
     retrieval_task({1: "a"}, table("_id text", (7, "x")), {7: {1: np.int64(2)}})
     classification_task({**TRAIN, "label": [True, False] * 10}, {**TEST, "label": [False, True]})
     classification_task(LISTS, LISTS_TEST)
+
+
+def test_copies_of_a_relevant_document_are_relevant() -> None:
+    """Also if the title stands in the text of one; the highest relevance counts."""
+    copies = {"d4": "T two", "d5": "three", "d6": {"title": "T", "text": "two "}, "d7": "two"}
+    with pytest.warns(DataWarning, match=r"^Documents in corpus that repeat a relevant one: 2\. They count as relevant too"):
+        task = retrieval_task({**CORPUS, **copies}, QUERIES, {"q1": ["d1"], "q2": {"d2": 2, "d4": 1, "d5": 0}})
+    judged = task.dataset["default"]["test"]["relevant_docs"]
+    assert judged == {"q1": {"d1": 1}, "q2": {"d2": 2, "d4": 2, "d6": 2, "d5": 0}}
 
 
 def test_excludes_queries_without_relevant_document() -> None:

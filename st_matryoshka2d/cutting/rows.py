@@ -20,6 +20,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import same, share_memory
 from st_matryoshka2d.model.exactness import rebuilt_from
 from st_matryoshka2d.model.sides import with_modules
+from st_matryoshka2d.model.table import Table
 
 Holder = Transformer | StaticEmbedding
 
@@ -88,7 +89,8 @@ def _table(table: StaticEmbedding, made: Shrunk) -> StaticEmbedding:
     rows = table.embedding.weight
     kept = StaticEmbedding(made.tokenizer, embedding_weights=_rows(rows, made.former))
     kept.embedding.weight.requires_grad_(rows.requires_grad)
-    return kept.train(table.training)
+    kept.train(table.training)
+    return Table.of(kept, table.fit) if isinstance(table, Table) else kept
 
 
 def _transformer(module: Transformer, made: Shrunk) -> Transformer:

@@ -32,7 +32,7 @@ def notebook() -> str:
 
 def _cells(page: str) -> Iterator[dict[str, Any]]:
     """Yield the cells of a page, of which the parts are words, code and what it printed, in turn."""
-    parts = [*_CODE.split(page), None, None]
+    parts: list[Any] = [*_CODE.split(page), None, None]
     for words, code, shown in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         if words.strip():
             # links and pictures of the page lead on from docs/

@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d.files.atomic import replace_file
 
-_FIT = "matryoshka_fit"  # in the metadata of a file of rows
+_FIT = "fit"  # in the metadata of a file of rows
 
 
 class Table(StaticEmbedding):

@@ -78,40 +78,40 @@ def draw_cut() -> Figure:
 
 def draw_queries() -> Figure:
     """Draw documents that the whole model embeds once, and a query that a table or a few layers embed, in one space."""
-    figure = Figure(figsize=(8.4, 3.9), layout="constrained")
-    axes = figure.add_subplot(xlim=(0, 42), ylim=(-1.4, 10.2))
+    figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+    axes = figure.add_subplot(xlim=(-1.2, 38.5), ylim=(-1.4, 9.2))
     axes.axis("off")
     sides = [
         (0, "documents, once", [f"layer {layer}" for layer in range(1, 7)], KEPT),
-        (28.5, "each query", ["token table"], TEACHER),
-        (36, "or by few layers", ["layer 1", "", "", "", "layer 5", "layer 6"], TEACHER),
+        (22, "each query", ["token table"], TEACHER),
+        (31, "or few layers", ["layer 1", "", "", "", "layer 5", "layer 6"], TEACHER),
     ]
     for left, text, blocks, colour in sides:
         for row, block in enumerate(blocks):
             look: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.2", "edgecolor": "none"}
             place = (left, row * 1.2 + 0.4)
-            axes.add_patch(FancyBboxPatch(place, 6, 1, facecolor=colour if block else GONE, **look))
+            axes.add_patch(FancyBboxPatch(place, 7, 1, facecolor=colour if block else GONE, **look))
             axes.text(
-                left + 3,
+                left + 3.5,
                 row * 1.2 + 0.9,
                 block,
                 ha="center",
                 va="center",
                 color="white" if colour == KEPT else "black",
-                fontsize=9,
+                fontsize=10.5,
             )
-        axes.text(left + 3, -0.7, text, ha="center", color=INK, fontsize=10)
+        axes.text(left + 3.5, -0.7, text, ha="center", color=INK, fontsize=10.5)
         top = len(blocks) * 1.2 + 0.3
-        end = (9.5, 8.3) if left == 0 else (25.5, top + 0.7)
+        end = (8.7, 8.3) if left == 0 else (20.6, top + 0.6)
         arrow = {"arrowstyle": "->", "color": INK, "connectionstyle": f"arc3,rad={-0.2 if left == 0 else 0.2}"}
-        axes.annotate("", end, (left + 3, top), arrowprops=arrow)
-    axes.add_patch(Rectangle((10, 0.4), 15, 9.2, facecolor="none", edgecolor="#999999"))
-    axes.text(17.5, -0.7, "one space, one index", ha="center", color=INK, fontsize=10)
+        axes.annotate("", end, (left + 3.5, top), arrowprops=arrow)
+    axes.add_patch(Rectangle((9.2, 0.4), 10.9, 8.6, facecolor="none", edgecolor="#999999"))
+    axes.text(14.6, -0.7, "one index", ha="center", color=INK, fontsize=10.5)
     drawn = random.Random(5)
-    for _ in range(26):
-        axes.scatter([drawn.uniform(10.8, 24.2)], [drawn.uniform(1, 9)], color=KEPT, s=26, alpha=0.7)
-    axes.scatter([18.1], [5.3], color=TEACHER, s=90, marker="*", zorder=3)
-    axes.scatter([18.1], [5.3], s=900, facecolor="none", edgecolor=TEACHER)
+    for _ in range(16):
+        axes.scatter([drawn.uniform(10, 19.3)], [drawn.uniform(1, 8.4)], color=KEPT, s=26, alpha=0.7)
+    axes.scatter([14.6], [5.3], color=TEACHER, s=90, marker="*", zorder=3)
+    axes.scatter([14.6], [5.3], s=900, facecolor="none", edgecolor=TEACHER)
     return figure
 
 

@@ -16,12 +16,12 @@ __all__ = ["NOTEBOOK", "notebook"]
 DOCS = Path(__file__).resolve().parents[1]
 NOTEBOOK = DOCS.parent / "examples" / "help_desk.ipynb"
 PAGES = ("index.md", "cheap_queries.md")
-_CODE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", flags=re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", flags=re.DOTALL | re.MULTILINE)
 _PROGRAM = "import json\nimport sys\n"  # how a program begins that is a file of its own
 
 
 def notebook() -> str:
-    """Return the notebook. It has none of the outputs that the pages show: each reader makes them."""
+    """Return the notebook, with the outputs that the pages show right below their code."""
     start = _cell("code", 'import os\n\nif not os.path.exists("examples"):\n    os.chdir("..")  # to the checkout')
     cells = [start, *(cell for page in PAGES for cell in _cells((DOCS / page).read_text(encoding="utf-8")))]
     numbered = [cell | {"id": f"cell-{number}"} for number, cell in enumerate(cells)]
@@ -31,17 +31,19 @@ def notebook() -> str:
 
 
 def _cells(page: str) -> Iterator[dict[str, Any]]:
-    """Yield the cells of a page; every second part is code."""
-    for place, part in enumerate(_CODE.split(page)):
-        if place % 2:
-            yield _cell("code", f"%%writefile search.py\n{part}" if part.startswith(_PROGRAM) else part)
-        elif part.strip():
+    """Yield the cells of a page, of which the parts are words, code and what it printed, in turn."""
+    parts: list[Any] = [*_CODE.split(page), None, None]
+    for words, code, shown in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if words.strip():
             # links and pictures of the page lead on from docs/
-            yield _cell("markdown", re.sub(r"\]\((?!https?:|#)", "](../docs/", part))
+            yield _cell("markdown", re.sub(r"\]\((?!https?:|#)", "](../docs/", words))
+        if code is not None:
+            yield _cell("code", f"%%writefile search.py\n{code}" if code.startswith(_PROGRAM) else code, shown)
 
 
-def _cell(kind: str, text: str) -> dict[str, Any]:
-    of_code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+def _cell(kind: str, text: str, shown: str | None = None) -> dict[str, Any]:
+    printed = {"output_type": "stream", "name": "stdout", "text": (shown or "").splitlines(keepends=True)}
+    of_code: dict[str, Any] = {"execution_count": None, "outputs": [printed] if shown else []} if kind == "code" else {}
     return {"cell_type": kind, "metadata": {}, "source": text.strip().splitlines(keepends=True), **of_code}
 
 

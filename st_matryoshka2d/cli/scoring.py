@@ -225,15 +225,31 @@ def report(
     grid: Annotated[list[str], _GRIDS],
     out: Annotated[Path, output_file("The page", ".html")],
     title: Annotated[str | None, _TITLE] = None,
+    min_score: Annotated[float, _MIN_SCORE] = 0.97,
+    max_ms: Annotated[float | None, _MAX_MS] = None,
+    max_bytes: Annotated[float | None, _MAX_BYTES] = None,
+    max_megabytes: Annotated[float | None, _MAX_MEGABYTES] = None,
+    reference: Annotated[Path | None, _REFERENCE] = None,
 ) -> None:
-    """Show grids side by side, as one page.
+    """Show grids side by side, as one page, which opens at the limits of `recommend`.
 
     For example:
 
         st-matryoshka2d report grid.parquet --out report.html
     """
+    from st_matryoshka2d import GridResult
+
     grids = [open_grid(name) for name in grid]
     if len({scores.model for scores in grids}) < len(grids):  # name them by their files
         grids = [scores.named(Path(name).stem) for scores, name in zip(grids, grid, strict=True)]
-    grids[0].report(out, beside=grids[1:], title=title)
+    grids[0].report(
+        out,
+        beside=grids[1:],
+        title=title,
+        min_score=min_score,
+        max_ms=max_ms,
+        max_bytes=max_bytes,
+        max_megabytes=max_megabytes,
+        reference=None if reference is None else GridResult.load(reference),
+    )
     written(out)

@@ -89,7 +89,8 @@ def _table(table: StaticEmbedding, made: Shrunk) -> Table:
     rows = table.embedding.weight
     kept = Table(made.tokenizer, embedding_weights=_rows(rows, made.former))
     kept.embedding.weight.requires_grad_(rows.requires_grad)
-    return kept.train(table.training)
+    kept.train(table.training)
+    return Table.of(kept, table.fit) if isinstance(table, Table) else kept
 
 
 def _transformer(module: Transformer, made: Shrunk) -> Transformer:

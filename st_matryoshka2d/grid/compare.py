@@ -241,10 +241,11 @@ def _tested(row: Mapping[Hashable, Any], *, fisher: bool) -> _Test:
 
 
 def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
-    """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
+    """Choose different names for the two grids: model, what else differs, size, or "first" and "other"."""
+    axes = [pivots.shown(scores.frame) for scores in (grid, other)]
 
     def name(scores: Scores) -> str:
-        labels = [pivots.called(scores.model), *axis_labels(pivots.shown(scores.frame))]
+        labels = [pivots.called(scores.model), *([] if axes[0] == axes[1] else axis_labels(pivots.shown(scores.frame)))]
         return " ".join([*labels, str(scores.sizes[0])] if with_size else labels).strip()
 
     first, second = name(grid), name(other)

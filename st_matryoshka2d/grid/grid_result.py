@@ -141,7 +141,7 @@ class GridResult(Scores):
         title = pivots.titled(self.model, self.tasks, task) if title is None else title
         label = f"{pivots.label(self.frame, task, metric)} (%)"
         scores, texts = self.pivot(task, metric) * 100, pivots.percent(self.frame, task, metric)
-        return saved(path, lambda: heat_map(scores, texts, title, label))
+        return saved(path, lambda: heat_map(scores, texts, title, label, pivots.rows_name(self.frame)))
 
     def recommend(
         self,
@@ -243,6 +243,7 @@ class GridResult(Scores):
         *,
         beside: Sequence[GridResult] = (),
         title: str | None = None,
+        min_score: float = 0.97,
         max_ms: float | None = None,
         max_bytes: float | None = None,
         max_megabytes: float | None = None,
@@ -261,6 +262,7 @@ class GridResult(Scores):
             beside: Other grids of the same tasks, such as those of other models, to show side by
                 side, in one scale of colours.
             title: Title; None for the names of the models and the tasks.
+            min_score: As for `recommend`: where the slider for the share stands at first.
             max_ms: As for `recommend`.
             max_bytes: As for `recommend`: where the slider for bytes stands at first.
             max_megabytes: As for `recommend`.
@@ -280,14 +282,15 @@ class GridResult(Scores):
         # imports Jinja, which reading scores does not need
         from st_matryoshka2d.grid.report_views import write_report
 
-        write_report(self, path, beside, title, max_ms, max_bytes, max_megabytes, reference)
+        write_report(self, path, beside, title, min_score, max_ms, max_bytes, max_megabytes, reference)
 
     def __str__(self) -> str:
         shown = self.narrowed(pivots.shown(self.frame)).frame
         head = f"{pivots.subject(self.tasks)}: {pivots.label(self.frame)}, percent"
         notes = [*pivots.notes(shown), *pivots.counts_note(pivots.example_counts(self.items))]
-        shallower = any(not self.full_size.startswith(f"{size.num_layers}L-") for size in self.sizes)
+        depths = {size.num_layers for size in self.sizes} - {0}  # a token table has no layers to choose
+        shallower = any(not self.full_size.startswith(f"{depth}L-") for depth in depths)
         notes += [*pivots.hidden_notes(self.frame), *(pivots.layers_note(self.layers) if shallower else [])]
-        return "\n\n".join([f"{head}\n{pivots.table_text(pivots.percent(shown))}", *notes])
+        return "\n\n".join([f"{head}\n{pivots.table_text(pivots.percent(shown), pivots.rows_name(shown))}", *notes])
 
     __repr__ = __str__

@@ -67,9 +67,14 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
-def table_text(cells: pd.DataFrame) -> str:
+def table_text(cells: pd.DataFrame, rows: str = "layers") -> str:
     """Lay out a table of texts by layers (rows) and dims (columns)."""
-    return cells.rename_axis(index=None, columns="layers / dim").to_string()
+    return cells.rename_axis(index=None, columns=f"{rows} / dim").to_string()
+
+
+def rows_name(frame: pd.DataFrame) -> str:
+    """Name the rows of a table, which are layers of queries alone where documents have a size of their own."""
+    return "layers" if shown(frame)["documents"] == AXES["documents"] else "query layers"
 
 
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:

@@ -113,7 +113,8 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     stored = read_readouts([fetched(checkpoint, folder, readout_file(0))], whole)
     if stored.table is None:
         raise UsageError(f"{folder}/{readout_file(0)} of {checkpoint.name} holds no table. Fit the queries again.")
-    modules: list[nn.Module] = [stored.table]
+    of = None if checkpoint.commit is None else checkpoint.name
+    modules: list[nn.Module] = [Table.of(stored.table, {**stored.table.fit, "model": of})]
     modules += [Normalize() for kind, _ in checkpoint.modules[-1:] if kind.endswith(".Normalize")]
     about = json.loads(checkpoint.fetch(_ABOUT).read_text(encoding="utf-8")) if _ABOUT in checkpoint.files else {}
     model = SentenceTransformer(

@@ -20,6 +20,7 @@ from st_matryoshka2d.model.layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
+from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.sizes import Size, full_size, within
 
@@ -108,7 +109,9 @@ def _at_depth(module: nn.Module, num_layers: int, plain: bool) -> nn.Module:
 
 def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
     """Make the pipeline of the token table, which never sees a prompt."""
-    table = share_memory(require_table(pipeline.model)).requires_grad_(True)
+    rows: Any = require_table(pipeline.model)
+    told = Table.of(rows, {**rows.fit, "model": _name(pipeline.model)})
+    table = share_memory(told).requires_grad_(True)
     modules = [table, *map(share_memory, pipeline.trailing_normalize())]
     alone = with_modules(pipeline.model, {str(place): module for place, module in enumerate(modules)}, cls)
     alone.prompts, alone.default_prompt_name, alone.module_kwargs = dict.fromkeys(alone.prompts, ""), None, {}

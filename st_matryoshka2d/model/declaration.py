@@ -63,7 +63,7 @@ class Declaration:
         sizes = _sizes_in(told.get("sizes"))
         if readouts == [] and str(loss).endswith(ALIGN):
             sizes = [size for size in sizes if size.num_layers == written_depth(entries)]
-        read = {"sizes": sizes, "agreement": _agreement_in(told.get("agreement"))}
+        read = {"sizes": sizes, "agreement": agreement_in(told.get("agreement"))}
         return cls(**{**told, **read, "vocabulary": _vocabulary_in(told.get("vocabulary"))})
 
     def write(self, config: Any) -> None:
@@ -186,7 +186,8 @@ def _sizes_in(entry: Any) -> list[Size]:
         return []  # an entry of another program
 
 
-def _agreement_in(entry: Any) -> dict[Size, float]:
+def agreement_in(entry: Any) -> dict[Size, float]:
+    """Read how sizes agree with the whole model; an entry of another program counts as absent."""
     try:
         measured = sorted((Size.parse(text), float(value)) for text, value in (entry or {}).items())
     except (AttributeError, OverflowError, TypeError, ValueError):

@@ -16,6 +16,7 @@ from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
+from st_matryoshka2d.model.table import Table
 
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
 
@@ -33,14 +34,14 @@ class Readout(Dense):
 
     linear: nn.Linear
     shallower: nn.ModuleDict
-    table: StaticEmbedding | None
+    table: Table | None
 
     def __init__(
         self,
         num_layers: int,
         linear: nn.Linear,
         shallower: Mapping[int, nn.Linear],
-        table: StaticEmbedding | None = None,
+        table: Table | None = None,
     ) -> None:
         with torch.device("meta"):  # the initial weights of `Dense` are not used
             super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())

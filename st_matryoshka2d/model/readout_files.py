@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.model.table import Table
+from st_matryoshka2d.model.table import Table, fit_in
 
 # the tensors of a table; the second is JSON in UTF-8
 _ROWS, _TOKENIZER = "embedding.weight", "tokenizer"
@@ -29,7 +28,7 @@ class StoredReadouts(NamedTuple):
 
     num_layers: int
     by_depth: dict[int, nn.Linear]
-    table: StaticEmbedding | None = None
+    table: Table | None = None
 
 
 def readout_file(num_layers: int | str) -> str:
@@ -46,14 +45,15 @@ def write_readouts(folder: Path, whole: nn.Linear, readouts: StoredReadouts) -> 
         of_another.unlink()
     about = {"num_layers": str(readouts.num_layers), "of": _fingerprint(whole)}
     for depth, tensors in stored.items():
-        replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata={**about, "depth": str(depth)}))
+        facts = {**about, "depth": str(depth), **(readouts.table.facts if readouts.table and not depth else {})}
+        replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata=facts))
 
 
 def _of_map(linear: nn.Linear) -> dict[str, Tensor]:
     return {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
 
 
-def _of_table(table: StaticEmbedding) -> dict[str, Tensor]:
+def _of_table(table: Table) -> dict[str, Tensor]:
     """Return rows and tokenizer in one file, because neither is of use without the other."""
     text = np.frombuffer(table.tokenizer.to_str().encode(), dtype=np.uint8)
     return {_ROWS: table.embedding.weight.detach().contiguous(), _TOKENIZER: torch.from_numpy(text.copy())}
@@ -63,7 +63,7 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     """Read the files of one folder; refuse the readout of another model, depth or width."""
     fingerprint = _fingerprint(whole)
     by_depth: dict[int, nn.Linear] = {}
-    table: StaticEmbedding | None = None
+    table: Table | None = None
     facts: dict[str, str] = {}
     for file in sorted(files):
         facts, readout = _read(file)
@@ -76,7 +76,7 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
             raise UsageError(
                 f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again."
             )
-        if isinstance(readout, StaticEmbedding):
+        if isinstance(readout, Table):
             table = readout
             _require_shape(file, table.embedding.weight, (table.tokenizer.get_vocab_size(), whole.weight.shape[0]))
         else:
@@ -85,7 +85,7 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     return StoredReadouts(int(facts["num_layers"]), by_depth, table)
 
 
-def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
+def _read(file: Path) -> tuple[dict[str, str], nn.Linear | Table]:
     """Read a map or a table, and what the file says of it."""
     try:
         with safe_open(file, framework="pt") as opened:
@@ -93,7 +93,7 @@ def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
             if _ROWS not in opened.keys():  # noqa: SIM118  # no dict
                 return facts, linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
             tokenizer = Tokenizer.from_str(opened.get_tensor(_TOKENIZER).numpy().tobytes().decode())
-            return facts, Table(tokenizer, embedding_weights=opened.get_tensor(_ROWS))
+            return facts, Table.of(Table(tokenizer, embedding_weights=opened.get_tensor(_ROWS)), fit_in(facts))
     except (SafetensorError, OSError, IndexError) as error:
         raise UsageError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
     except Exception as error:  # as the library raises of a tokenizer

@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
+from st_matryoshka2d.model_card.readme import USAGE, card_of, describe_queries, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.model_card.sizes_section import declarations, sizes_section
+from st_matryoshka2d.model_card.table_section import table_section
 from st_matryoshka2d.model_card.vocabulary_section import vocabulary_section
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     """Add to the card of a saved model which sizes it has, what they keep, and perhaps their scores.
 
     `README.md` gets a section "Layers and dimensions", or "Queries and documents" for an
-    `asymmetric` model, with a grid a section "Sizes" with a table, and a heat map `grid.png`, and
-    with a smaller vocabulary a section "Vocabulary" with what it was made of, and what it costs.
+    `asymmetric` model, or "Token table" for the cut of 0 layers; with a grid a section "Sizes" with
+    a table, and a heat map `grid.png`; and with a smaller vocabulary a section "Vocabulary" with
+    what it was made of, and what it costs.
     A second call replaces them. Saving a model writes a new card, so call this after saving, then
     upload the folder. To show the model's name on the Hub, set it before saving:
     `model.model_card_data.set_model_id("you/name")`.
@@ -46,21 +48,25 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         (True, True)
     """
     readme, name = card_of(folder)
-    sizes = sides_section(readme.parent, name) or sizes_section(readme.parent, name)
-    vocabulary = next((each.vocabulary for each in declarations(readme.parent) if each.vocabulary), None)
+    place = readme.parent
+    table = table_section(place, name)
+    sizes = table or sides_section(place, name) or sizes_section(place, name)
+    vocabulary = next((each.vocabulary for each in declarations(place) if each.vocabulary), None)
     if not sizes and grid is None and vocabulary is None:
         raise UsageError(
-            f"There is nothing to add: the model in {folder} is a plain one or a token table, and "
-            "no config says what it can be cut to or was cut from. Pass a grid of its scores."
+            f"There is nothing to add: the model in {folder} is a plain one, and no config says what it can be cut to or "
+            "was cut from. Pass a grid of its scores."
         )
     if grid is not None:
         # needs pandas, as grids do
         from st_matryoshka2d.model_card.grid_section import grid_section
 
-        scores = grid_section(readme, grid)
+        scores = grid_section(readme, grid.named(name))
         if "load(" not in sizes:
             scores += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
         write_section(readme, "sizes", scores)
+    if table:
+        describe_queries(readme)
     if sizes:
         write_section(readme, "trained sizes", sizes)
     if vocabulary:

@@ -38,7 +38,8 @@ def grid_section(readme: Path, grid: GridResult) -> str:
 
 def _table(grid: GridResult) -> str:
     cells = pivots.percent(grid.frame)
-    table = markdown(["layers / dim", *map(str, cells)], [[str(depth), *row] for depth, row in cells.iterrows()])
+    head = [f"{pivots.rows_name(grid.frame)} / dim", *map(str, cells)]
+    table = markdown(head, [[str(depth), *row] for depth, row in cells.iterrows()])
     return "\n\n".join([table, *pivots.notes(grid.frame)])
 
 

@@ -22,6 +22,7 @@ _BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
 BEGIN = "<!-- {}: begin -->"
 # The first sentence of sentence-transformers' card. It says of every model that it was trained.
 _TRAINED = re.compile(r"(This is a \[sentence-transformers\]\(\S+\) model) (?:trained|finetuned from( \[\S+\]\(\S+\)))\. ")
+_SIMILARITY = re.compile(r"(It maps .+? dense vector space) and can be used for [^.\n]+\.")
 _BY_THE_TRAINER = re.compile(r"^- generated_from_trainer$", flags=re.MULTILINE)
 _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 
@@ -52,6 +53,13 @@ def write_section(readme: Path, name: str, section: str) -> None:
         changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
     else:
         changed = f"{card.rstrip()}\n\n{section}\n"
+    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))
+
+
+def describe_queries(readme: Path) -> None:
+    """Let the card of a token table speak of queries, where that of every model speaks of similarity."""
+    card = readme.read_text(encoding="utf-8")
+    changed = _SIMILARITY.sub(r"\1, where a query is near the documents that answer it.", card)
     replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))
 
 

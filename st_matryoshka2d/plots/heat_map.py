@@ -18,12 +18,12 @@ _DELTAS = ListedColormap(colormaps["RdBu"](np.linspace(0.25, 0.75, 256)))
 _DARK = 43.3  # percents below it have a colour on which white has more contrast than black (WCAG 2)
 
 
-def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, title: str, label: str) -> Figure:
+def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, title: str, label: str, ylabel: str = "layers") -> Figure:
     """Draw percents by layers (downwards as in tables) and dims, with the text of each cell.
 
     A colour stands for the same percent in every figure, so that two of them can be compared.
     """
-    return _cells(scores, texts, colormaps["viridis"], Normalize(0, 100), title, label, dark=_DARK)
+    return _cells(scores, texts, colormaps["viridis"], Normalize(0, 100), title, label, ylabel, dark=_DARK)
 
 
 def delta_map(deltas: pd.DataFrame, texts: pd.DataFrame, title: str, note: str) -> Figure:
@@ -44,6 +44,7 @@ def _cells(
     norm: Normalize,
     title: str,
     label: str,
+    ylabel: str = "layers",
     dark: float = -np.inf,
 ) -> Figure:
     """Draw a coloured cell with a text for each number; the ink is white where the number is below `dark`."""
@@ -52,7 +53,7 @@ def _cells(
     fits = len(title) <= 9 * (width - 1.2)  # the width of the map alone
     lines = [title] if fits else textwrap.wrap(title, int(11 * (width - 0.8)))
     figure = new_figure(width, 1.3 + 0.46 * rows + (0 if fits else 0.2 * len(lines)))
-    axes = figure.add_subplot(facecolor="0.92", xlabel="dimensions", ylabel="layers")
+    axes = figure.add_subplot(facecolor="0.92", xlabel="dimensions", ylabel=ylabel)
     axes.set_title("\n".join(lines), loc="center" if fits else "left", fontsize="medium")
     values = table.to_numpy(dtype=float)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, aspect="auto")

@@ -25,6 +25,7 @@ from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.table import fit_table
 from st_matryoshka2d.queries.token_counts import TokenCounts, add_documents, each_once
@@ -154,7 +155,8 @@ def fit_queries(
         places = [f"queries[{asked[text]}]" if text in asked else "words of a document" for text in texts]
         require_finite(true, texts, places)
         table, agreement = fit_table(counted, texts, true, drawn, full.num_layers, whole_vocabulary, hidden)
-        with_queries = with_table(pipeline, table, agreement).model
+        read = {"documents": fitted, "queries": len(asked)}
+        with_queries = with_table(pipeline, table, agreement, read).model
         name_apart(with_queries, model, "queries")
         return with_queries
 
@@ -173,12 +175,15 @@ def _check(pipeline: Pipeline) -> None:
         )
 
 
-def with_table(pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Size, float]) -> Pipeline:
-    """Put a table into the pipeline of a model, whose full size stays bit for bit."""
+def with_table(
+    pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Size, float], read: Mapping[str, int]
+) -> Pipeline:
+    """Put a table, and what its fit read, into the pipeline of a model, whose full size stays bit for bit."""
     model, full = pipeline.model, pipeline.full
     modules = {name: share_memory(module) for name, module in model.named_children()}
     tail = [modules.popitem()[1] for _ in pipeline.trailing_normalize()]
-    table = table.to(device=model.device, dtype=model.dtype or torch.float32)
+    agrees = {str(size): value for size, value in agreement.items() if not size.num_layers}
+    table = Table.of(table.to(device=model.device, dtype=model.dtype or torch.float32), {**read, "agreement": agrees})
     last = list(modules.values())[-1]
     if isinstance(last, Readout):
         name, _ = modules.popitem()

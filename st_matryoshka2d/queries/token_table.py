@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.texts import strings
+from st_matryoshka2d.encoding.texts import is_missing, strings
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.queries.saved_table import SavedTable, saved_table
 from st_matryoshka2d.sizes import within
@@ -63,6 +63,11 @@ class TokenTable:
                 f"{saved.tokenizer} has {most} tokens, but the table beside it only {len(self.rows)} rows: they are not of "
                 "one model. Save the table again, with `save_pretrained`."
             )
+
+    def __repr__(self) -> str:
+        tokens, dim = self.rows.shape
+        kept = f"{dim}" if self.truncate_dim is None else f"{self.truncate_dim} of {dim}"
+        return f"TokenTable of {str(self._saved.tokenizer.parent)!r}: {tokens:,} tokens x {kept} dimensions"
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, truncate_dim: int | None = None) -> TokenTable:
@@ -134,7 +139,7 @@ class TokenTable:
         return self._embed(texts, self._saved.prompt, truncate_dim)
 
     def _embed(self, texts: str | Iterable[str], prompt: str, truncate_dim: int | None) -> Float[np.ndarray, "*texts dim"]:
-        listed = strings([texts] if isinstance(texts, str) else texts)
+        listed = strings([texts] if isinstance(texts, str) or is_missing(texts) else texts)
         dim = self.truncate_dim if truncate_dim is None else self._dim(truncate_dim)
         embedded = np.zeros((len(listed), self.rows.shape[1] if dim is None else dim), np.float32)
         for start in range(0, len(listed), _BATCH):

@@ -9,8 +9,6 @@ from typing import Any
 import jinja2
 import numpy as np
 
-SHARES = range(50, 101)  # percent of the score to keep: the steps of a slider
-
 
 def page(panels: Sequence[Mapping[str, Any]], costs: Mapping[str, str], **words: Any) -> str:
     """Return the page: for each model a panel; `costs` are the columns to draw scores against."""
@@ -18,7 +16,7 @@ def page(panels: Sequence[Mapping[str, Any]], costs: Mapping[str, str], **words:
     axes = {"score": _axis([100 * row["score"] for row in rows], _round_ticks)}
     for cost in costs:
         axes[cost] = _axis([row[cost] for row in rows], None if cost == "bytes" else _round_ticks)
-    words |= {"shares": SHARES, "said": [(panel["answers"], panel["steps"]) for panel in panels]}
+    words |= {"said": [(panel["answers"], panel["steps"]) for panel in panels]}
     loader = jinja2.PackageLoader("st_matryoshka2d.report", "")
     template = jinja2.Environment(loader=loader, autoescape=True).get_template("page.html")
     return template.render(panels=panels, costs=costs, axes=axes, **words)

@@ -70,7 +70,7 @@ def test_each_side_is_timed(aligned: SentenceTransformer) -> None:
 def test_a_token_table_is_scored_and_timed(aligned: SentenceTransformer) -> None:
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
-    model = asymmetric(with_table(Pipeline.of(aligned), table, {}).model, 0)
+    model = asymmetric(with_table(Pipeline.of(aligned), table, {}, {}).model, 0)
     grid = quiet(model, Apart(), dims=32)
     (result,) = mteb.evaluate(model, Apart(), cache=None, show_progress_bar=False).task_results
     assert grid.score("0L-32d") == pytest.approx(result.get_score(), abs=1e-4)

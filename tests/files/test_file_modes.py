@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.files.atomic import replace_file, share_weights
 from st_matryoshka2d.model.readout_files import StoredReadouts, write_readouts
+from st_matryoshka2d.model.table import Table
+from tests.support import families
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no umask")
 
@@ -59,9 +62,10 @@ def test_so_have_weights_that_a_library_saved(mode: int, tmp_path: Path) -> None
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
 
 
-def test_so_have_readouts_and_cached_embeddings(mode: int, tmp_path: Path) -> None:
+def test_so_have_readouts_tables_and_cached_embeddings(mode: int, tmp_path: Path) -> None:
     write_readouts(tmp_path, nn.Linear(3, 3), StoredReadouts(2, {1: nn.Linear(3, 3)}, None))
+    Table.of(StaticEmbedding(families.tokenizer(), embedding_dim=3), {}).save(str(tmp_path))
     Memo(tmp_path / "texts").add(["a text"], torch.zeros(1, 3).numpy())
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) == 2
+    assert len(files) == 4
     assert {path.stat().st_mode & 0o777 for path in files} == {mode}

@@ -116,7 +116,7 @@ def test_of_several_tables_one_that_was_scored_is_shown_and_none_is_taken() -> N
     frame, plain = random_grid(0).to_frame(), {"precision": "float32", "documents": "same size"}
     parts = [frame.assign(**plain | other) for other in ({"precision": "int8"}, {"documents": "4L-64d"})]
     grid = GridResult(pd.concat(parts))
-    assert str(grid).startswith("mean of 2 tasks: spearman, float32, documents at 4L-64d, percent\n")
+    assert str(grid).startswith("mean of 2 tasks: spearman, float32, documents at 4L-64d, percent\nquery layers / dim")
     assert str(grid).endswith("\n\nAlso int8: grid.at(precision=...).\n\nAlso same size: grid.at(documents=...).")
     with pytest.raises(ValueError, match="several document sizes: 4L-64d, same size"):
         grid.pivot()

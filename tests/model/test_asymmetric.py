@@ -204,4 +204,4 @@ def test_a_token_table_embeds_queries(aligned: SentenceTransformer, tmp_path: Pa
 def tabled(model: SentenceTransformer) -> SentenceTransformer:
     """Add a table of random rows."""
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
-    return with_table(Pipeline.of(model), StaticEmbedding(model.tokenizer.backend_tokenizer, rows), {}).model
+    return with_table(Pipeline.of(model), StaticEmbedding(model.tokenizer.backend_tokenizer, rows), {}, {}).model

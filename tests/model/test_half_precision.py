@@ -26,7 +26,7 @@ SIDES = {"encode_query", "encode_document"}
 def models(_tiny_bert: SentenceTransformer) -> dict[str, SentenceTransformer]:
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     aligned = turned(align(normalized(copy.deepcopy(_tiny_bert)), TEXTS, steps=0))
-    whole = with_table(Pipeline.of(aligned), StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}).model
+    whole = with_table(Pipeline.of(aligned), StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}, {}).model
     pairs = {f"queries by {query}": asymmetric(whole, query) for query in (0, 2)}
     return {**pairs, "cut": truncate(whole, num_layers=2), "table": truncate(whole, num_layers=0), "whole": whole}
 

@@ -12,8 +12,9 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 
-from st_matryoshka2d import GridResult, Size, add_to_model_card, align, asymmetric, truncate
+from st_matryoshka2d import GridResult, Size, add_to_model_card, align, asymmetric, fit_queries, truncate
 from st_matryoshka2d.losses import TwoDMSELoss
+from st_matryoshka2d.model.declaration import Declaration
 from tests.support import families
 from tests.support.declared import declare, declare_training
 from tests.support.pipelines import TEXTS, normalized, routed
@@ -152,6 +153,36 @@ def test_the_card_names_both_sides(family: str, tmp_path: Path) -> None:
         "## Layers and dimensions": 0,
     }.items():
         assert card.count(words) == times, words
+
+
+def test_the_card_of_a_token_table_tells_of_its_fit(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    with pytest.warns(match="20 documents tell little"):
+        fitted = fit_queries(tiny, COUNTED, queries=TEXTS)
+    fitted.model_card_data.set_model_id("you/whole")
+    for cut in (truncate(fitted, num_layers=0), truncate(fitted, num_layers=0, vocabulary=TEXTS)):
+        cut.save_pretrained(str(tmp_path))
+        add_to_model_card(tmp_path)
+        card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        for words in (
+            f"a row for each of {cut[0].num_embeddings} tokens",
+            "documents that [you/whole](https://huggingface.co/you/whole) embedded",
+            f"fitted to 20 documents and {len({*TEXTS})} queries",
+            f"| 0 | {Declaration.of(fitted.config).agreement[Size(0, 8)]:.3f} |",
+            "vector space, where a query is near the documents that answer it.",
+        ):
+            assert words in card, words
+        assert "semantic textual similarity" not in card
+
+
+def test_the_picture_of_a_grid_has_the_name_of_the_card(
+    grid: GridResult, tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(GridResult, "plot", lambda self, _: drawn.append(self.model))
+    tiny.model_card_data.set_model_id("you/new")
+    tiny.save_pretrained(str(tmp_path))
+    add_to_model_card(tmp_path, grid.named("org/old"))
+    assert drawn == ["you/new"]
 
 
 def test_a_router_with_one_depth_has_the_section_on_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:

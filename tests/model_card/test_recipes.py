@@ -51,7 +51,8 @@ def whole(_tiny_bert: SentenceTransformer) -> Whole:
     aligned = turned(align(plain, TEXTS, steps=0))
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
-    return {"plain": plain, "trained": trained, "aligned": with_table(Pipeline.of(aligned), table, {}).model}
+    read = {"documents": 40, "queries": 0}
+    return {"plain": plain, "trained": trained, "aligned": with_table(Pipeline.of(aligned), table, {}, read).model}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -59,8 +60,7 @@ def test_the_card_holds_for_its_folder(name: str, whole: Whole, tmp_path: Path, 
     model, folder = MODELS[name](whole), str(tmp_path / "folder")
     model.model_card_data.set_model_id(NAME)
     model.save_pretrained(folder)
-    if name != "token table":  # which has no config to read
-        add_to_model_card(folder)
+    add_to_model_card(folder)
     card = Path(folder, "README.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
@@ -97,6 +97,7 @@ def run(code: str, model: SentenceTransformer) -> None:
             same(each.encode(OTHERS), expected)
     if "table" in left:
         same(left["table"].encode(OTHERS), truncate(model, num_layers=0).encode(OTHERS))
+        same(left["vectors"], left["table"].encode_query(["..."]))
     if "query-encoder" in code:
         same(SentenceTransformer("query-encoder", device="cpu").encode(OTHERS), model.encode_query(OTHERS))
 

@@ -65,6 +65,8 @@ def test_each_scored_cell_is_drawn_and_no_other(tmp_path: Path) -> None:
     assert bar.get_ylabel() == "spearman (%)"
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
     assert grid.plot(title="mine").axes[0].get_title() == "mine"
+    across = GridResult(grid.frame.assign(documents="6L-128d"))
+    assert [each.plot().axes[0].get_ylabel() for each in (grid, across)] == ["layers", "query layers"]
 
 
 @pytest.mark.parametrize(

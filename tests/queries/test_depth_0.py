@@ -55,7 +55,7 @@ def by_hand(model: SentenceTransformer, texts: list[str], dim: int = 32) -> Any:
 def test_truncate_makes_a_plain_model(fitted: SentenceTransformer, tmp_path: Path) -> None:
     for asked in ({"num_layers": 0}, {"size": Size(0, 32)}, {"size": "0L-32d"}):
         cut = truncate(fitted, **asked)
-        assert [type(module).__name__ for module in cut] == [StaticEmbedding.__name__, Normalize.__name__]
+        assert list(map(isinstance, cut, (StaticEmbedding, Normalize))) == [True, True]
         np.testing.assert_allclose(cut.encode(EMPTY), by_hand(fitted, EMPTY), atol=1e-6)
     cut = truncate(fitted, num_layers=0, dim=8)
     np.testing.assert_allclose(cut.encode(EMPTY), by_hand(fitted, EMPTY, 8), atol=1e-6)

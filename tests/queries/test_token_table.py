@@ -134,6 +134,7 @@ def test_half_precision_is_computed_in_float32(tmp_path: Path) -> None:
 def test_rows_are_mapped(tmp_path: Path) -> None:
     model_of().save_pretrained(str(tmp_path))
     table = TokenTable.load(tmp_path)
+    assert str(table).endswith(f"/{tmp_path.name}': {len(table.rows)} tokens x 24 dimensions")
     assert isinstance(table.rows.base, np.memmap)
     assert not table.rows.flags.writeable
 
@@ -148,8 +149,9 @@ def test_refuses_values(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="truncate_dim=25: the model has 24 dimensions"):
             call()
-    with pytest.raises(TypeError, match=r"texts\[1\] is None"):
-        table.encode(["a", None])  # type: ignore[list-item]
+    for given, told in ((["a", None], "texts\\[1\\] is None"), (None, "texts\\[0\\] is None")):
+        with pytest.raises(TypeError, match=told):
+            table.encode_query(given)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="half of a surrogate pair"):
         table.encode_query("\ud800")
     assert not hasattr(table, "encode_document")

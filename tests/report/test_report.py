@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
 
 from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d.cli.app import app
 from tests.support.declared import declare
 from tests.support.grids import pairs_grid, random_grid, random_times
 
@@ -52,12 +54,12 @@ def marks(path: Path, tag: str) -> dict[str, str]:
     }
 
 
-def answer(path: Path, share: int, stop: str, panel: int = 0) -> list[str]:
+def answer(path: Path, share: float, stop: str, panel: int = 0) -> list[str]:
     """What the page says at one place of the sliders: a size, and a sentence."""
     [script] = [text for tag, _, text in elements(path) if tag == "script"]
-    stops, panels = map(json.loads, re.findall(r"const \w+ = (\[\S.*\]);\n", script)[:2])
+    shares, stops, panels = map(json.loads, re.findall(r"const \w+ = (\[\S.*\]);\n", script)[:3])
     answers, steps = panels[panel]
-    return list(answers[steps[stops.index(stop)][share - 50]])
+    return list(answers[steps[stops.index(stop)][shares.index(f"{share:g}")]])
 
 
 def recommended(grid: GridResult, share: float, **limits: Any) -> list[str]:
@@ -100,13 +102,26 @@ def test_says_at_each_step_what_recommend_says(grid: GridResult, trained: GridRe
 def test_limits_are_those_of_recommend(grid: GridResult, trained: GridResult, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     limits: dict[str, Any] = {"max_ms": 3, "reference": grid}
-    trained.report(page, max_bytes=300, **limits)
+    trained.report(page, min_score=0.925, max_bytes=300, **limits)
     assert_says_as(trained, page, (300,), **limits)
-    [slider] = [attributes for _, attributes, _ in elements(page) if attributes.get("id") == "bytes"]
-    assert (slider["value"], slider["max"]) == ("2", "3")  # of 64, 256, 300, 512
+    assert answer(page, 92.5, "300") == recommended(trained, 0.925, max_bytes=300, **limits)
+    sliders = {str(attributes["id"]): attributes for tag, attributes, _ in elements(page) if tag == "input"}
+    opens = {name: (slider["value"], slider["max"]) for name, slider in sliders.items()}
+    assert opens == {"share": ("43", "51"), "bytes": ("2", "3")}  # of 50 to 92, 92.5, 93 to 100; of 64, 256, 300, 512
     untimed = GridResult(grid.frame, grid.items)
     with pytest.raises(ValueError, match="max_ms needs the times"):
         untimed.report(page, max_ms=3)
+
+
+def test_the_command_takes_the_limits_of_recommend(grid: GridResult, trained: GridResult, tmp_path: Path) -> None:
+    for name, shown in {"grid": grid, "trained": trained}.items():
+        shown.save(tmp_path / f"{name}.parquet")
+    trained.report(tmp_path / "python.html", min_score=0.9, max_ms=3, max_bytes=256, max_megabytes=60, reference=grid)
+    line = ["report", "trained.parquet", "--out", "shell.html", "--min-score", "0.9", "--max-ms", "3", "--max-bytes", "256"]
+    line += ["--max-megabytes", "60", "--reference", "grid.parquet"]
+    paths = [str(tmp_path / word) if "." in word and not word[0].isdigit() else word for word in line]
+    assert CliRunner().invoke(app, paths).exit_code == 0
+    assert (tmp_path / "shell.html").read_bytes() == (tmp_path / "python.html").read_bytes()
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -155,7 +170,9 @@ def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> No
     ]
     text = page.read_text("utf-8")
     assert "n&nbsp;= 300 examples" in text
-    assert f"org/model 4L-128d: cosine_spearman on mean of 2 tasks, {date.today():%d %B %Y}." in text
+    about = f"(4 layers, 128 numbers in a vector): cosine_spearman on mean of 2 tasks, {date.today():%d %B %Y}."
+    assert f"org/model {about}" in text
+    assert "cosine_spearman says how far similarities order pairs as people do." in text
 
 
 def test_ticks_are_round_and_bytes_are_those_of_vectors(tmp_path: Path) -> None:
@@ -174,6 +191,15 @@ def test_agreement_has_a_report(tiny: SentenceTransformer, tmp_path: Path) -> No
     grid = GridResult.from_agreement(tiny).named("aligned")
     grid.report(tmp_path / "report.html")
     assert_says_as(grid, tmp_path / "report.html", (32, 64, 128))
+
+
+def test_says_which_side_has_the_sizes(grid: GridResult, tmp_path: Path) -> None:
+    frame, items = (table.assign(documents="4L-128d") for table in (grid.frame, grid.items))
+    page = tmp_path / "report.html"
+    GridResult(frame, items, full_size="4L-128d").report(page)
+    assert "Sizes are those of queries; all documents are at 4L-128d." in page.read_text("utf-8")
+    assert marks(page, "td").keys() == {f"0 {size}" for size in grid.sizes}
+    assert answer(page, 85, "512")[0] in {f"{size}" for size in grid.sizes}
 
 
 def test_a_score_that_is_missing_is_left_out(tmp_path: Path) -> None:
@@ -203,6 +229,7 @@ def test_what_cannot_be_shown_is_refused(grid: GridResult, tmp_path: Path) -> No
         "different tasks, A and A, B": lambda: grid.report(page, beside=[grid.at(tasks="A").named("B")]),
         "got 'model', 'model'": lambda: grid.report(page, beside=[grid.named("other/model")]),
         "20 examples": lambda: few.report(page),
+        "min_score is a fraction": lambda: grid.report(page, min_score=97),
     }
     for words, call in refused.items():
         with pytest.raises(ValueError, match=words):

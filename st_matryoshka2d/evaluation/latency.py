@@ -74,13 +74,12 @@ def benchmark_latency(
         show_progress_bar: Show a progress bar with one step per call.
 
     Returns:
-        One row per depth, ascending. `milliseconds`: median time of a call;
-            `milliseconds_per_text`: the same divided by the
-        number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of
-        the cut, of an aligned model without the readouts and the token table of other depths;
-        `megabytes`: millions of bytes that they take in a checkpoint, at the precision
-        that the model has now; `theory`: N / num_layers, NaN for a token table; `speedup`:
-        `milliseconds` of the full model divided by those of this depth.
+        One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`:
+        the same divided by the number of texts; `low`, `high`: quartiles of the time of a call;
+        `parameters`: weights of the cut, of an aligned model without the readouts and the token
+        table of other depths; `megabytes`: millions of bytes that they take in a checkpoint, at the
+        precision that the model has now; `theory`: N / num_layers, NaN for a token table;
+        `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string or a table, a text is not a string, or a number is not an

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class PCACompression(Term):
     r"""Pull the first coordinates of each trained size towards a PCA compression of the whole embedding (Espresso).
 
-    .. math:: \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)],
-    \quad T = E_n U_d S_d
+    .. math::
+        \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)],
+        \quad T = E_n U_d S_d
 
     w are the weights of the step's sizes, E the embeddings of one text column before any
     normalisation; KLDiv is over their coordinates. Text columns are averaged. T gets no gradient.

@@ -47,8 +47,9 @@ class SizeSampler(ABC):
 class FixedSizes(SizeSampler):
     r"""The same sizes in every step, averaged (Starbucks, Eq. 4) or summed (MRL: MIPIC, Eq. 1).
 
-    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad \sum_{(n,d) \in
-    S} w_{n,d}\, loss(v_n^d)
+    .. math::
+        \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad
+        \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
 
     Args:
         sizes: S, as `Size` or as text such as `"6L-128d"`.

@@ -25,8 +25,8 @@ _NOT_MASKED = -100
 class SMAEDataCollator:
     r"""Mask each text of a batch twice, in whole words (Starbucks, Eq. 6).
 
-    .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} >
-    p_{enc}
+    .. math::
+        x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} > p_{enc}
 
     Random words are drawn, at least one, with at most a share p of the text's tokens. Of their
     tokens, 80 % become the mask token, 10 % another token and 10 % stay, as in BERT. A text longer

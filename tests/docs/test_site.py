@@ -100,6 +100,27 @@ def test_a_formula_that_the_site_cannot_show_stops_its_build() -> None:
         render(r'<p><span class="arithmatex">\(\arg\min_x f\)</span></p>')
 
 
+def docstrings(package: Path) -> dict[str, str]:
+    """Return the docstrings with a formula of its own line, by file and line."""
+    found: dict[str, str] = {}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ".. math::" in (text := ast.get_docstring(node) or ""):
+                found[f"{path.name}:{node.lineno} {node.name}"] = text
+    return found
+
+
+def test_formulas_of_docstrings_are_whole_and_can_be_shown() -> None:
+    tools = run_path(str(DOCS / "tools" / "formulas.py"))
+    found = docstrings(ROOT / "st_matryoshka2d")
+    assert len(found) > 10
+    for where, text in found.items():
+        for formula, after in re.findall(r"\$\$\n(.*)\n\$\$\n(.*)", tools["as_markdown"](text)):
+            assert not after.strip(), f"{where}: the formula goes on outside of its block: {after}"
+            shown = tools["on_page_content"](rf'<div class="arithmatex">\[{formula}\]</div>')
+            assert shown.startswith('<div class="formula"><math'), where
+
+
 def test_troubleshooting_quotes_messages_of_the_package() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     said = messages(ROOT / "st_matryoshka2d")

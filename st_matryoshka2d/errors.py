@@ -16,6 +16,8 @@ EXTRAS = {
     "typer": "cli",
 }
 
+_ON_PYPI = {"sklearn": "scikit-learn", "pytrec_eval": "pytrec-eval-terrier"}  # where the name is another
+
 
 class UsageError(ValueError):
     """A user's mistake: what was found, what was expected, what to do.
@@ -69,6 +71,7 @@ def naming_the_extra(what: str) -> Iterator[None]:
         if library not in EXTRAS:
             raise
         raise ImportError(
-            f"{what} needs {library}, which is not installed: pip install 'st_matryoshka2d[{EXTRAS[library]}]'.",
+            f"{what} needs {library}, which is not installed: pip install {_ON_PYPI.get(library, library)}. The extra "
+            f"[{EXTRAS[library]}] of this package brings all that it needs.",
             name=library,
         ) from error

@@ -44,7 +44,7 @@ def chosen_rotation(
         spread: Covariance of what the depths predict of the whole model's embeddings.
         pairs: Pairs of texts with all dims, by what they are for: similarity and search.
         rotation: What to choose for. None: the coordinates stay unless a rotation is clearly
-            better for similarity, and search decides between those that are.
+            better for similarity, and search decides between rotations that are as good.
     """
     identity = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
     told_by = rotation or "similarity"
@@ -55,10 +55,13 @@ def chosen_rotation(
     told = judged[told_by]
     if rotation is not None:
         return turns[int(told.mean(1).argmax())]
-    better = [place for place in range(1, len(turns)) if _clearly(told[place] - told[0])]
+    best = 1 + int(told[1:].mean(1).argmax())
+    if not _clearly(told[best] - told[0]):
+        return identity
     # Neighbours tell rotations apart that close texts do not.
+    as_good = [place for place in range(1, len(turns)) if not _clearly(told[best] - told[place])]
     by_search = judged["search"].mean(1)
-    return turns[max(better, key=lambda place: by_search[place], default=0)]
+    return turns[max(as_good, key=lambda place: by_search[place])]
 
 
 def _clearly(gains: NDArray[np.float64]) -> bool:

@@ -62,9 +62,9 @@ class Embedded:
         return self(f"nli-{count}", lambda: nli(self.data, count), self.query)
 
     def copies(self, count: int) -> tuple[Tensor, Tensor]:
-        """Some of these sentences at the full depth, and copies of them with words left out."""
+        """Some of these sentences, and copies of them with words left out."""
         places, copies = with_words_left_out(nli(self.data, count), _COPIES)
-        return self.sentences(count)[places, -1], self(f"copies-{count}", lambda: copies, self.query, self.depths[-1:])[:, 0]
+        return self.sentences(count)[places], self(f"copies-{count}-all", lambda: copies, self.query)
 
     def pairs(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """Both texts of the pairs of an STS set, and their scores."""

@@ -72,7 +72,8 @@ def align(
     the ridge regression from h^n to h^N, of unit length if the model normalizes, towards the plain
     cut; and R one rotation for all depths, or none. Strengths are chosen on texts left out of the
     fit, so few texts change little. With many, each map is then refined to relate texts as the
-    whole model.
+    whole model. Where b_n is small beside what the map is off, it is made smaller: it holds the mean
+    of texts like these, and worsens similarities of others.
 
     Afterwards any two sizes share one space, up to the narrower one's dims: queries by 3 layers can
     search an index of the whole model. Small sizes score far better than before; similarities at

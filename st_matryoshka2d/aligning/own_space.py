@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from st_matryoshka2d.aligning.agreement import agreement_within, too_few
 from st_matryoshka2d.aligning.refine import Refinement, refined
-from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, calibrated, fit_readout
+from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, calibrated, fit_readout, less_shifted
 from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation, neighbours
 from st_matryoshka2d.aligning.sample import Gathered
 from st_matryoshka2d.sizes import Size
@@ -63,8 +63,9 @@ def fit(
         fits = [fitted for by_depth in regressed.values() for fitted in by_depth.values()]
         predicted = [fitted.predicted for fitted in fits] or [*whole.values()]
         covariances = [torch.cov(rows.T.double(), correction=0) for rows in predicted]
-        first = next(iter(gathered.values()))
-        pairs = {"similarity": first.close, "search": neighbours(first.whole)}
+        name, first = next(iter(gathered.items()))
+        close = (_mapped(rows, regressed[name]) for rows in first.close)
+        pairs = {"similarity": (next(close), next(close)), "search": neighbours(first.whole)}
         turn = chosen_rotation(torch.stack(covariances).sum(0), pairs, rotation)
         readouts: dict[str, dict[int, Affine]] = {}
         for name, route in gathered.items():
@@ -79,6 +80,12 @@ def fit(
         return Fit(readouts, agreement, told, unit=unit, rotated=rotated)
 
 
+def _mapped(rows: Float[Tensor, "texts layers dim"], fitted: Mapping[int, Fitted]) -> Float[Tensor, "texts layers dim"]:
+    """Map all depths but the last into the space of the whole model."""
+    mapped = [by_depth.readout(rows[:, depth - 1]) for depth, by_depth in fitted.items()]
+    return torch.stack([*mapped, rows[:, -1]], dim=1)
+
+
 def _finished(
     regressed: Mapping[int, Fitted],
     route: Gathered,
@@ -86,7 +93,7 @@ def _finished(
     turn: Float[Tensor, "dim dim"],
     refinement: Refinement,
 ) -> dict[int, Fitted]:
-    """Rotate, refine if there are many texts, and calibrate the maps of a route."""
+    """Rotate, refine if there are many texts, calibrate the maps of a route, and shift less."""
     whole = whole @ turn.T
     turned = {
         depth: Fitted(by_depth.readout.then(turn), by_depth.held, by_depth.predicted @ turn.T)
@@ -100,7 +107,11 @@ def _finished(
         for depth, readout in refined(readouts, states, whole[seen], refinement).items():
             held = turned[depth].held
             turned[depth] = Fitted(readout, held, readout(route.at(depth)[held]))
-    return {depth: calibrated(by_depth, whole[by_depth.held]) for depth, by_depth in turned.items()}
+    finished = {}
+    for depth, by_depth in turned.items():
+        true = whole[by_depth.held]
+        finished[depth] = less_shifted(calibrated(by_depth, true), true)
+    return finished
 
 
 def _scaled(fitted: Mapping[int, Fitted], route: Gathered) -> dict[int, Affine]:

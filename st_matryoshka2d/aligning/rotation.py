@@ -14,12 +14,12 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from st_matryoshka2d.sizes import mrl_dims, prefix
+from st_matryoshka2d.sizes import mrl_dims
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Pairs: TypeAlias = tuple[Tensor, Tensor]  # both (pairs, dim)
+Pairs: TypeAlias = tuple[Tensor, Tensor]  # both (pairs, depths, dim), the whole model last
 Rotation: TypeAlias = Literal["keep", "similarity", "search"]
 ROTATIONS: tuple[Rotation, ...] = ("keep", "similarity", "search")
 
@@ -42,14 +42,17 @@ def chosen_rotation(
 
     Args:
         spread: Covariance of what the depths predict of the whole model's embeddings.
-        pairs: Pairs of texts at the full size, by what they are for: similarity and search.
+        pairs: Pairs of texts with all dims, by what they are for: similarity and search.
         rotation: What to choose for. None: the coordinates stay unless a rotation is clearly
-            better for similarity, and search decides between rotations that are as good.
+            better for similarity at the full depth, and search decides between rotations that are
+            as good. Otherwise all depths judge.
     """
     identity = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
     told_by = rotation or "similarity"
     if rotation == "keep" or len(pairs[told_by][0]) < _GROUPS * _FEWEST:
         return identity
+    if rotation is None:  # an index of the whole model is at stake, so that alone decides
+        pairs = {kind: (one[:, -1:], other[:, -1:]) for kind, (one, other) in pairs.items()}
     turns = [identity, *(rotated(spread, share) for share in _MIXED)]
     judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
     told = judged[told_by]
@@ -84,16 +87,17 @@ def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "di
 
 
 def _agreements(
-    one: Float[Tensor, "pairs dim"], other: Float[Tensor, "pairs dim"], turn: Float[Tensor, "dim dim"]
+    one: Float[Tensor, "pairs depths dim"], other: Float[Tensor, "pairs depths dim"], turn: Float[Tensor, "dim dim"]
 ) -> NDArray[np.float64]:
-    """For each group of pairs, return the rank correlation of narrow cosines with full ones, averaged over dims."""
-    full = cosine_similarity(one, other).numpy()
+    """For each group of pairs, correlate the ranks of narrow cosines with those of full ones, averaged over sizes."""
+    full = cosine_similarity(one[:, -1], other[:, -1]).numpy()
     left, right = one @ turn.T, other @ turn.T
     every = mrl_dims(len(turn)) or [len(turn)]
     dims = every[1:] or every  # cosines of 8 dims differ mostly by chance
-    narrow = [cosine_similarity(prefix(left, dim), prefix(right, dim)).numpy() for dim in dims]
+    cosines = [cosine_similarity(left[..., :dim], right[..., :dim], dim=-1) for dim in dims]
+    narrow = torch.cat(cosines, dim=1).T.numpy()
     groups = np.array_split(np.arange(len(full)), _GROUPS)
-    by_group = [[spearmanr(by_dim[group], full[group])[0] for by_dim in narrow] for group in groups]
+    by_group = [[spearmanr(by_size[group], full[group])[0] for by_size in narrow] for group in groups]
     # equal cosines have no correlation
     means: NDArray[np.float64] = np.nan_to_num(np.array(by_group)).mean(1)
     return means
@@ -123,4 +127,4 @@ def neighbours(whole: Float[Tensor, "texts dim"]) -> Pairs:
     unit = normalize(rows)
     cosines = unit @ unit.T
     nearest = cosines.masked_fill(cosines > _SAME, -2).topk(min(_NEIGHBOURS, len(rows))).indices
-    return rows.repeat_interleave(nearest.shape[1], 0), rows[nearest.flatten()]
+    return rows.repeat_interleave(nearest.shape[1], 0)[:, None], rows[nearest.flatten()][:, None]

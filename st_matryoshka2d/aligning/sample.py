@@ -133,7 +133,7 @@ class Gathered:
 
     Attributes:
         states: Embeddings at every depth.
-        close: Some of the texts, and copies of them that lack some words, at the full depth.
+        close: Some of the texts, and copies of them that lack some words, at every depth.
     """
 
     states: Float[Tensor, "texts layers dim"]
@@ -165,7 +165,6 @@ def gather(
     """Embed texts by each route of the model, and if close ones are needed, copies of some."""
     depth, dim = pipeline.full.num_layers, pipeline.full.dim
     every = EveryLayer.of(pipeline, range(1, depth + 1), normalize=False)
-    whole = EveryLayer.of(pipeline, [depth], normalize=False)
     places, copies = with_words_left_out([text.text for text in texts] if close else [], _COPIES)
     lacking = [texts[at]._replace(text=copy) for at, copy in zip(places, copies, strict=True)]
     gathered = {}
@@ -173,10 +172,11 @@ def gather(
     with progress("Embedding texts", steps, "texts", hidden) as bar:
         for name in pipeline.routes:
             task = {"task": name} if name else {}  # the name is empty if there is only one
-            rows = embedded(every, texts, depth * dim, batch_size, bar, **task)
-            states = rows.view(len(texts), depth, dim)
-            copied = embedded(whole, lacking, dim, batch_size, bar, **task)
-            gathered[name] = Gathered(states, (states[places, -1], copied))
+            states, copied = (
+                embedded(every, some, depth * dim, batch_size, bar, **task).view(len(some), depth, dim)
+                for some in (texts, lacking)
+            )
+            gathered[name] = Gathered(states, (states[places], copied))
     return gathered
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.aligning import ridge
 from st_matryoshka2d.aligning.other_space import _STRENGTHS, Hidden, Moments, _Regression, fit_into
-from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, fit_readout, left_out
+from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, fit_readout, left_out, less_shifted
 
 DIM = 12
 
@@ -160,6 +160,20 @@ def test_constant_embeddings_give_finite_maps(predicted: str, true: str) -> None
     for values in (after.readout.weight, after.readout.bias, after.predicted):
         assert values.isfinite().all()
         assert values.abs().max() < 1e3
+
+
+@pytest.mark.parametrize(("shift", "noise"), [(0.1, 0.5), (2.0, 0.5), (0.0, 0.0)], ids=["small", "large", "nothing is off"])
+def test_a_shift_counts_as_one_draw(shift: float, noise: float) -> None:
+    x, weight, bias = drawn(0, COUNT, NARROW), drawn(1, NARROW, NARROW), shift * drawn(2, NARROW)
+    before = Fitted(Affine(weight, bias), torch.arange(COUNT), x @ weight.T + bias)
+    z = before.predicted + noise * drawn(3, COUNT, NARROW)
+    after = less_shifted(before, z)
+    off = sum(float((row - guess) @ (row - guess)) for row, guess in zip(z, before.predicted, strict=True)) / COUNT
+    length = float(bias @ bias)
+    kept = length / (length + off) if off else 1.0
+    torch.testing.assert_close(after.readout.bias, kept * bias)
+    assert torch.equal(after.readout.weight, weight)
+    torch.testing.assert_close(after.predicted, after.readout(x))
 
 
 NARROW = 6

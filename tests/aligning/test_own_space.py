@@ -28,7 +28,7 @@ HOW = Refinement((), 2, torch.device("cpu"), True)
 def gathered(seed: int = 0, texts: int = 120) -> Gathered:
     states = torch.randn(texts, 3, WIDTH, generator=torch.Generator().manual_seed(seed))
     states[:, :2] += states[:, 2:]
-    return Gathered(states, (states[:, 2], states[:, 1]))
+    return Gathered(states, (states, states.roll(1, 1)))
 
 
 @pytest.mark.parametrize("rotation", [None, "keep"])
@@ -70,6 +70,18 @@ def test_only_more_than_two_thousand_texts_are_refined(texts: int, monkeypatch: 
     monkeypatch.setattr(module, "refined", lambda readouts, states, whole, how: asked.append(len(whole)) or readouts)
     fit({"": gathered(0, texts)}, "keep", HOW, texts, unit=False)
     assert asked == ([] if texts == 2000 else [1801]), "on the texts that are not left out"
+
+
+def test_what_texts_of_one_kind_share_does_not_worsen_others() -> None:
+    """Their mean moves from a depth to the whole model; others have no part in it, and are nearly the same at both."""
+    texts, width = 300, 16
+    own = drawn(5, texts, width)
+    shared = 1.5 * torch.nn.functional.normalize(drawn(6, width), dim=0)
+    states = torch.stack([own + 0.5 * drawn(7, texts, width), own + shared], dim=1)
+    readout = fit({"": Gathered(states, (states, states))}, "keep", HOW, texts, unit=False).readouts[""][1]
+    others = drawn(8, 60, width)
+    shallow = others + 0.5 * drawn(9, 60, width)
+    assert correlation(readout(shallow), others) > correlation(shallow, others) - 0.02
 
 
 LAYERS, DIM = 3, 32

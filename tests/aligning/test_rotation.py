@@ -49,7 +49,8 @@ FRONT, BEHIND = 0.7 ** torch.arange(DIM), (0.7 ** torch.arange(DIM)).flip(0)
 def pairs(scales: Tensor, texts: int = 600) -> tuple[Tensor, Tensor]:
     """Texts and others that are closer to some than to others."""
     one = drawn(1, texts, DIM) * scales
-    return one, one + torch.rand(texts, 1, generator=torch.Generator().manual_seed(2)) * 2 * drawn(3, texts, DIM) * scales
+    other = one + torch.rand(texts, 1, generator=torch.Generator().manual_seed(2)) * 2 * drawn(3, texts, DIM) * scales
+    return one[:, None], other[:, None]
 
 
 def choose(close: Tensor, near: Tensor, rotation: Rotation | None, texts: int = 600) -> Tensor:
@@ -93,7 +94,7 @@ def test_a_rotation_is_chosen_only_if_its_pairs_need_one(
 def test_the_best_for_its_pairs_is_taken_though_not_clearly_better(rotation: Rotation) -> None:
     flat = torch.ones(DIM)
     assert torch.equal(choose(flat, flat, None), torch.eye(DIM))
-    one, other = pairs(flat)
+    one, other = (rows[:, 0] for rows in pairs(flat))
     full = torch.cosine_similarity(one, other)
 
     def agreement(turn: Tensor) -> float:
@@ -106,6 +107,20 @@ def test_the_best_for_its_pairs_is_taken_though_not_clearly_better(rotation: Rot
     best = max(tried, key=agreement)
     assert not torch.equal(best, torch.eye(DIM))
     assert torch.equal(choose(flat, flat, rotation), best)
+
+
+def test_all_depths_judge_a_rotation_that_is_asked_for() -> None:
+    """The whole model alone needs no rotation, its depths do."""
+    alone = pairs(FRONT)
+    one, other = (torch.cat([*[rows.flip(-1)] * 5, rows], dim=1) for rows in alone)
+    spread = BEHIND.square().diag().double()
+    for close, rotation, turns in (
+        (alone, "similarity", False),
+        ((one, other), None, False),
+        ((one, other), "similarity", True),
+    ):
+        turn = chosen_rotation(spread, {"similarity": close, "search": pairs(BEHIND)}, rotation)
+        assert torch.equal(turn, torch.eye(DIM)) is not turns
 
 
 def test_few_pairs_choose_nothing() -> None:
@@ -139,7 +154,7 @@ def test_texts_without_spaces_lack_characters_and_short_ones_are_skipped() -> No
 def test_neighbours_are_the_nearest_texts_but_not_copies() -> None:
     rows = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
     rows[1] = 1.01 * rows[0]
-    one, other = neighbours(rows)
+    one, other = (found[:, 0] for found in neighbours(rows))
     found = {tuple(left.tolist()): set() for left in one}
     for left, right in zip(one, other, strict=True):
         found[tuple(left.tolist())].add(tuple(right.tolist()))

@@ -114,11 +114,12 @@ def test_all_depths_judge_a_rotation_that_is_asked_for() -> None:
     alone = pairs(FRONT)
     one, other = (torch.cat([*[rows.flip(-1)] * 5, rows], dim=1) for rows in alone)
     spread = BEHIND.square().diag().double()
-    for close, rotation, turns in (
+    cases: list[tuple[tuple[Tensor, Tensor], Rotation | None, bool]] = [
         (alone, "similarity", False),
         ((one, other), None, False),
         ((one, other), "similarity", True),
-    ):
+    ]
+    for close, rotation, turns in cases:
         turn = chosen_rotation(spread, {"similarity": close, "search": pairs(BEHIND)}, rotation)
         assert torch.equal(turn, torch.eye(DIM)) is not turns
 

@@ -107,7 +107,7 @@ def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tup
     for part in parts:
         part.left_out.tell()
     if total < 3:
-        few = "Alignment needs at least 3 different texts, and works best with thousands"
+        few = "A fit needs at least 3 different texts, and works best with thousands"
         raise UsageError(f"{few}; got {total}.")
     draw.shuffle(taken)
     return taken[: max(_FEW, int(total / cost))], total

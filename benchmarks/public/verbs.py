@@ -40,5 +40,9 @@ def verbs(minutes: float, read: tuple[int, int]) -> dict[str, Verb]:
         "align, then trained": partial(trained, read=read),
         "LEAF": leaf,
     }
-    of_layers: dict[str, Verb] = {"align": partial(shallow, read=read), "not aligned": free, "heal": partial(healed, read=read)}
+    of_layers: dict[str, Verb] = {
+        "align": partial(shallow, read=read),
+        "not aligned": free,
+        "heal": partial(healed, read=read),
+    }
     return {name: alone(name, way) for name, way in ways.items()} | of_layers

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def find_blocks(model: PreTrainedModel, backbone: Backbone) -> list[Block]:
         network(**inputs)
     found = []
     for number, (block, (args, kwargs, out)) in enumerate(zip(blocks, calls, strict=True)):
-        branches, is_post_norm = _branches(block, lambda block=block, args=args, kwargs=kwargs: block(*args, **kwargs))
+        branches, is_post_norm = _branches(block, partial(block, *args, **kwargs))
         if not branches:
             why = f"nothing in layer {number + 1} is a linear map whose output is added to the state as it is. `align` it"
             raise _refusal(model, why)

@@ -13,7 +13,6 @@ from st_matryoshka2d.healing.descend import descended
 from st_matryoshka2d.healing.judge import Judge
 from st_matryoshka2d.healing.pieces import in_precision, own_cut, precision_of, reference, with_map
 from st_matryoshka2d.healing.repair import fits, repair
-from st_matryoshka2d.healing.states import Batches
 from st_matryoshka2d.model.cut import keeping, without_adapters
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
@@ -126,8 +125,7 @@ def heal(
             count = max(1, len(sample) // _HELD)
             judge = Judge(whole, sample[count:], sample[:count], batch_size, hidden)
             before = judge.cosine(healed)
-            batches = [Batches(whole, part, batch_size) for part in (judge.seen, judge.held)]
-            repair(planned, whole, *batches, hidden)
+            repair(planned, whole, judge.seen, judge.held, batch_size, hidden)
             if (readout := judge.readout(healed, unit=bool(start.trailing_normalize()))) is not None:
                 healed = with_map(healed, start, readout)
             if steps:

@@ -11,15 +11,20 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.healing.blocks import Block, Branch, find_blocks
 from st_matryoshka2d.healing.regress import Sums, best_change
 from st_matryoshka2d.healing.states import Batches, Place, read
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import full_size
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+_PASSES = 3  # through the whole model that all texts together get
+_MANY = 2000  # texts that are used whatever it takes
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Fit:
         norm: The norm that reads the own sum and forgets its scale, if one does.
         goal_norm: The whole model's, whose weights it takes over.
         cut: The model that is changed.
+        layers: How many layers a text passes through, in both models.
     """
 
     linear: nn.Linear
@@ -41,6 +47,7 @@ class Fit:
     norm: nn.LayerNorm | None
     goal_norm: nn.LayerNorm | None
     cut: SentenceTransformer
+    layers: int
 
     def change(self, whole: SentenceTransformer, seen: Batches, held: Batches, bar: Any) -> None:
         """Change the linear map and the norm, in place."""
@@ -82,7 +89,7 @@ def fits(whole: SentenceTransformer, cut: SentenceTransformer, kept: Sequence[in
         *attention, last = ours.known[place].branches
         starts_exact = list(kept[: place + 1]) == list(range(place + 1))
         if not starts_exact:
-            made += [_fit(ours, place, branch, theirs, number, branch) for branch in attention]
+            made.extend(_fit(ours, place, branch, theirs, number, branch) for branch in attention)
         if (not starts_exact or end > place + 1) and ours.known[place].is_read_as_it_is:
             made.append(_fit(ours, place, last, theirs, end - 1, theirs.known[end - 1].last))
     return made
@@ -115,11 +122,21 @@ def _fit(ours: _Layers, place: int, branch: Branch, theirs: _Layers, number: int
     linear: Any = ours.blocks[place].get_submodule(branch.linear)
     own, norm = ours.sum_of(place, branch)
     read_at, goal_norm = theirs.sum_of(number, goal)
-    return Fit(linear, own, read_at, norm, goal_norm, ours.model)
+    return Fit(linear, own, read_at, norm, goal_norm, ours.model, place + number + 2)
 
 
-def repair(planned: Sequence[Fit], whole: SentenceTransformer, seen: Batches, held: Batches, hidden: bool | None) -> None:
-    """Make regressions in their order, in place."""
-    with progress("Healing layers", len(planned) * (len(seen) + len(held)), "batches", hidden) as bar:
+def repair(
+    planned: Sequence[Fit],
+    whole: SentenceTransformer,
+    seen: Sequence[Text],
+    held: Sequence[Text],
+    batch_size: int,
+    hidden: bool | None,
+) -> None:
+    """Make regressions in their order, in place, with as many of the texts as there is time for."""
+    passes = sum(fit.layers for fit in planned) / full_size(whole).num_layers
+    count = max(_MANY, int(_PASSES / (passes or 1) * len(seen)))
+    some, others = Batches(whole, seen[:count], batch_size), Batches(whole, held[: 1 + count // 9], batch_size)
+    with progress("Healing layers", len(planned) * (len(some) + len(others)), "batches", hidden) as bar:
         for fit in planned:
-            fit.change(whole, seen, held, bar)
+            fit.change(whole, some, others, bar)

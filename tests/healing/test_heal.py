@@ -157,6 +157,24 @@ def test_an_interruption_leaves_the_model_as_it_was(tiny: SentenceTransformer, m
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.modules())
 
 
+@pytest.mark.parametrize(("passes", "count"), [(3.0, 81), (1.0, 27), (0.1, 20), (100.0, 108)])
+def test_many_texts_get_as_many_passes_as_there_is_time_for(
+    passes: float, count: int, tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first and the last of four blocks: 1 and 3 layers, then twice 2 and 4, which is four passes."""
+    texts, batches = [], repair.Batches
+
+    def noted(model: SentenceTransformer, some: Any, batch_size: int) -> Any:
+        texts.append(len(some))
+        return batches(model, some, batch_size)
+
+    monkeypatch.setattr(repair, "Batches", noted)
+    monkeypatch.setattr(repair, "_MANY", 20)
+    monkeypatch.setattr(repair, "_PASSES", passes)
+    heal(tiny, MORE, num_layers=2)
+    assert texts[0] == count
+
+
 def test_no_state_is_kept(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read at once has the tokens of a batch."""
     read, most = repair.read, []

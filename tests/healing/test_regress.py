@@ -16,7 +16,7 @@ from st_matryoshka2d.healing import regress
 from st_matryoshka2d.healing.regress import Sums, best_change
 from tests.support import families
 
-TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(120)]
+pytestmark = pytest.mark.filterwarnings("ignore:.*different texts tell little")
 
 
 def rows(seed: int, noise: float) -> tuple[Tensor, Tensor]:

@@ -63,9 +63,9 @@ class Fit:
                 of_part.add(z / length, (goal - own) / length)
                 bar.update(1)
         change = best_change(*sums, has_bias=has_bias).to(self.linear.weight)
-        self.linear.weight += change[: self.linear.in_features].T
+        self.linear.weight.add_(change[: self.linear.in_features].T)
         if has_bias:
-            self.linear.bias += change[-1]
+            self.linear.bias.add_(change[-1])
         if self.norm is not None and self.goal_norm is not None:
             self.norm.load_state_dict(self.goal_norm.state_dict())
 

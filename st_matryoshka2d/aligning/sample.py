@@ -213,7 +213,7 @@ def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text]) -> N
     name, *others = dict.fromkeys([*prompts, *model.prompts])  # a model may have none for documents
     parts = ", ".join(f"{prompted!r}: [...]" for prompted in (name, *others[:1]))
     warn(
-        f"The model declares prompts ({prompts}), but the texts have none. Align with the prompt that "
+        f"The model declares prompts ({prompts}), but the texts have none. Use the prompt that "
         f"texts will be embedded with: prompt_name={name!r}; or with the texts of each prompt: {{{parts}}}.",
         DataWarning,
     )

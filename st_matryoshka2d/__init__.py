@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
+    from st_matryoshka2d.healing.heal import heal
     from st_matryoshka2d.hub.load import load
     from st_matryoshka2d.model.asymmetric import asymmetric
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -59,6 +60,7 @@ _HOME = {
     "grid.grid_result": ["GridResult"],
     "grid.truncation_result": ["TruncationResult"],
     "evaluation.latency": ["benchmark_latency"],
+    "healing.heal": ["heal"],
     "hub.load": ["load"],
     "model_card.add": ["add_to_model_card"],
     "corpora.to_parquet": ["encode_to_parquet"],
@@ -93,6 +95,7 @@ __all__ = [
     "evaluate",
     "evaluate_truncations",
     "fit_queries",
+    "heal",
     "load",
     "pair_task",
     "plot_speedup",

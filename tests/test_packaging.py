@@ -80,7 +80,8 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
 
 
 def test_public_names_of_package() -> None:
-    calls = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "sizes_ladder", "truncate"}
+    calls = {"align", "asymmetric", "fit_queries", "heal", "load", "sizes_ladder", "truncate"}
+    calls |= {"encode_sizes", "encode_to_parquet"}
     measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
@@ -110,7 +111,7 @@ def test_every_module_imports_and_defines_its_names() -> None:
 # rooms.
 BELOW = ("_hosts", "hall", "files", "model", "encoding", "hub", "cutting", "corpora", "plots", "report", "grid")
 ABOVE = ("losses", "pretraining", "own_data", "evaluation", "model_card", "cli", "__main__", "__init__")
-ROOMS = [*BELOW, "aligning", "queries", *ABOVE]
+ROOMS = [*BELOW, "aligning", "healing", "queries", *ABOVE]
 
 
 def modules() -> dict[str, set[str]]:
@@ -181,7 +182,7 @@ def test_one_file_names_what_a_config_declares() -> None:
 # Who asks what a model is: public functions and constructors, loading, what makes a pipeline of other
 # modules, and what runs in each step of training, when a Trainer may have replaced modules.
 DOORS = {
-    *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "of", "_timed"),
+    *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "heal", "of", "_timed"),
     *("coordinate_spread", "evaluate_truncations", "__init__", "trainable_size", "_require_pooled_tokens"),
     *("_some_layers", "remade", "layer_features", "finish", "reaching_heads"),
 }
@@ -243,7 +244,7 @@ for room in ("pretraining", "report"):
     path = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
-    core = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "truncate"}
+    core = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "heal", "load", "truncate"}
     core |= {"DataWarning", "Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "UsageError"}
     core |= {"add_to_model_card", "sizes_ladder"}
     assert set(missing) == {*st_matryoshka2d.__all__, "pretraining", "report"} - core

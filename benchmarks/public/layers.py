@@ -17,10 +17,10 @@ from trained_queries import TOKENS
 
 from public.fit import Fit, stand_ins
 from public.remembering import Remembering
-from st_matryoshka2d import align, truncate
+from st_matryoshka2d import align, heal, truncate
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["free", "leaf", "shallow", "trained"]
+__all__ = ["free", "healed", "leaf", "shallow", "trained"]
 
 _SIXTHS = {1: "1/6", 2: "1/3", 3: "", 4: "2/3", 5: "5/6"}  # of the layers; half needs no name
 _STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_queries.py`
@@ -46,12 +46,23 @@ def _sixths(model: SentenceTransformer, name: str) -> dict[str, SentenceTransfor
 
 
 def aligned(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:
-    """Call `align` on so many documents and short texts, at most: questions, and stand-ins of these documents."""
+    """Call `align` on so many documents and short texts, at most."""
+    return align(model, _texts(of, read), rotation="keep", show_progress_bar=False)
+
+
+def _texts(of: Fit, read: tuple[int, int]) -> dict[str, list[str]]:
+    """Return so many documents and short texts, at most: questions, and stand-ins of these documents."""
     draw = random.Random(0)
     documents = draw.sample(list(of.documents), min(read[0], len(of.documents)))
     asked = [*of.questions[: read[1]], *stand_ins(documents)]
-    texts = {"query": asked[: read[1]], "document": documents}
-    return align(model, texts, rotation="keep", show_progress_bar=False)
+    return {"query": asked[: read[1]], "document": documents}
+
+
+def healed(model: Remembering, of: Fit, read: tuple[int, int]) -> dict[str, SentenceTransformer]:
+    """Call `heal` for half of the layers, on texts as `align` reads them; also leave out the map that it fits, if any."""
+    half = heal(model, _texts(of, read), num_layers=full_size(model).num_layers // 2, show_progress_bar=False)
+    layers = [module for module in half if not isinstance(module, Dense)]
+    return {"heal": half, "heal, no map": SentenceTransformer(modules=layers, prompts=_prompts(model), device="cpu")}
 
 
 def trained(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:

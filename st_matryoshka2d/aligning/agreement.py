@@ -53,6 +53,11 @@ def agreement_into(
     return measured
 
 
+def agreement_across(embedded: Float[Tensor, "texts dim"], index: Float[Tensor, "texts dim"]) -> float:
+    """Correlate each text's similarities to the others in an index with those by the index itself; average."""
+    return _correlation(_to_others(embedded[:_TEXTS], index[:_TEXTS]), _to_others(index[:_TEXTS], index[:_TEXTS]))
+
+
 def agreement(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts whole"]) -> float:
     """Correlate each text's similarities to the others with those by the whole model; average."""
     return _correlation(_to_others(embedded, embedded), _to_others(whole, whole))

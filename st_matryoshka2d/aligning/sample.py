@@ -113,7 +113,7 @@ def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tup
     for part in parts:
         part.left_out.tell()
     if total < 3:
-        few = "Alignment needs at least 3 different texts, and works best with thousands"
+        few = "A fit needs at least 3 different texts, and works best with thousands"
         raise UsageError(f"{few}; got {total}.")
     draw.shuffle(taken)
     return taken[: max(_FEW, int(total / cost))], total
@@ -218,7 +218,7 @@ def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text]) -> N
     name, *others = dict.fromkeys([*prompts, *model.prompts])  # a model may have none for documents
     parts = ", ".join(f"{prompted!r}: [...]" for prompted in (name, *others[:1]))
     warn(
-        f"The model declares prompts ({prompts}), but the texts have none. Align with the prompt that "
+        f"The model declares prompts ({prompts}), but the texts have none. Use the prompt that "
         f"texts will be embedded with: prompt_name={name!r}; or with the texts of each prompt: {{{parts}}}.",
         DataWarning,
     )

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.cutting import asymmetric, info, truncate
 from st_matryoshka2d.cli.errors import mistakes_in_one_line
-from st_matryoshka2d.cli.fitting import align, fit_queries
+from st_matryoshka2d.cli.fitting import align, fit_queries, heal
 from st_matryoshka2d.cli.scoring import grid, recommend, report
 
 
@@ -26,7 +26,7 @@ class Commands(TyperGroup):
 # Without rich, which takes longer to import than all the rest. A fault shows Python's own traceback, which can be
 # pasted into a report.
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-for command in (info, grid, recommend, report, align, fit_queries, truncate, asymmetric):
+for command in (info, grid, recommend, report, align, heal, fit_queries, truncate, asymmetric):
     app.command()(command)
 
 

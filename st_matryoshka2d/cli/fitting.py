@@ -1,4 +1,4 @@
-"""Fit maps and tables to raw text: `align` and `fit-queries`."""
+"""Fit maps, layers and tables to raw text: `align`, `heal` and `fit-queries`."""
 
 from __future__ import annotations
 
@@ -85,6 +85,42 @@ def align(
 def _is_of_embeddings(path: Path) -> bool:
     """Tell embeddings from another model."""
     return path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet"))
+
+
+_HEALED_SIZE = size_option("Layers and dimensions to keep, such as 3L-384d.")
+_STEPS = typer.Option(help="Steps of gradient descent that follow, each of 64 texts.", min=0)
+
+
+def heal(
+    model: Model,
+    size: Annotated[Size, _HEALED_SIZE],
+    texts: Annotated[Path, _TEXTS],
+    out: NewFolder,
+    text_column: TextColumn = None,
+    prompt: Annotated[str | None, _PROMPT] = None,
+    prompt_name: Annotated[str | None, _PROMPT_NAME] = None,
+    layers: Layers = None,
+    steps: Annotated[int, _STEPS] = 0,
+    batch_size: BatchSize = 32,
+    device: Device = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Cut a model to one size, and refit the layers that stay.
+
+    For example:
+
+        st-matryoshka2d heal all-MiniLM-L6-v2 --size 3L-384d --texts texts.csv --out small
+    """
+    sample = read_texts(texts, text_column)
+
+    from st_matryoshka2d import heal, load
+
+    opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    given: dict[str, Any] = {"prompt": prompt, "prompt_name": prompt_name, "steps": steps, "batch_size": batch_size}
+    healed = heal(opened, sample, size, layers=layers, **given)
+    print_agreement(healed)
+    save_model(healed, out)
 
 
 _DOCUMENTS = input_file("All texts that are searched", TEXTS)

@@ -28,7 +28,7 @@ def save_model(model: SentenceTransformer, folder: Path) -> None:
 
 
 def print_agreement(model: SentenceTransformer) -> None:
-    """Print how well each size agrees with the whole model, if that was measured, and what a smaller vocabulary costs."""
+    """Print how well each size agrees with the whole model, if that was measured, and what else was done to it."""
     import pandas as pd
 
     from st_matryoshka2d import GridResult
@@ -36,7 +36,11 @@ def print_agreement(model: SentenceTransformer) -> None:
 
     with suppress(UsageError):  # it was not measured
         typer.echo(f"\n{GridResult.from_agreement(model)}")
-    if vocabulary := Declaration.of(model.config).vocabulary:
+    declared = Declaration.of(model.config)
+    if healed := declared.healed:
+        cosines = f"{healed['before']:.3f} before, {healed['after']:.3f} after"
+        typer.echo(f"\nHealed on {healed['texts']:,} texts. Cosine to the whole model, on texts left out: {cosines}.")
+    if vocabulary := declared.vocabulary:
         typer.echo(f"\n{vocabulary['rows']:,} of {vocabulary['of']:,} tokens. On texts left out of a first vocabulary:")
         costs = pd.DataFrame({name: vocabulary[name] for name in ("texts", "exact", "cosine")})
         typer.echo(costs.to_string(na_rep="", formatters={"exact": "{:.1%}".format, "cosine": "{:.3f}".format}))

@@ -31,6 +31,7 @@ _KEYS = {
     "into": "matryoshka_into",
     "origin": "matryoshka_cut",
     "vocabulary": "matryoshka_vocabulary",
+    "healed": "matryoshka_healed",
 }
 
 
@@ -52,6 +53,9 @@ class Declaration:
     origin: Mapping[str, Any] | None = None  # of a cut: its size, and what it was cut from
     # of a smaller vocabulary: its rows, the texts that it was made of, and what it costs
     vocabulary: Mapping[str, Any] | None = None
+    # of a cut whose layers were refitted: the number of texts, and the mean cosine to the whole
+    # model's embeddings of texts left out, before and after
+    healed: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, config: Any) -> Declaration:
@@ -64,7 +68,8 @@ class Declaration:
         if readouts == [] and str(loss).endswith(ALIGN):
             sizes = [size for size in sizes if size.num_layers == written_depth(entries)]
         read = {"sizes": sizes, "agreement": agreement_in(told.get("agreement"))}
-        return cls(**{**told, **read, "vocabulary": _vocabulary_in(told.get("vocabulary"))})
+        records = {"vocabulary": _vocabulary_in(told.get("vocabulary")), "healed": _healed_in(told.get("healed"))}
+        return cls(**{**told, **read, **records})
 
     def write(self, config: Any) -> None:
         """Write all into a model's config."""
@@ -86,7 +91,7 @@ class Declaration:
         """Add trained sizes and their dims; agreement was measured with other weights."""
         sizes = {*self.sizes, *sizes}
         dims = sorted({*self.dims, *(size.dim for size in sizes)})
-        return replace(self, sizes=sorted(sizes), loss=loss, dims=dims, is_matryoshka=True, agreement={})
+        return replace(self, sizes=sorted(sizes), loss=loss, dims=dims, is_matryoshka=True, agreement={}, healed=None)
 
     def aligned(
         self,
@@ -116,6 +121,10 @@ class Declaration:
         before = {name: self.vocabulary[name] for name in ("of", "model")} if self.vocabulary else {}
         return replace(self, vocabulary={**vocabulary, **before})
 
+    def after_healing(self, healed: Mapping[str, Any]) -> Declaration:
+        """Tell what healing gave back; agreement was measured with other weights."""
+        return replace(self, healed=healed, agreement={})
+
     def cut(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> Declaration:
         """Reduce to a cut of a model called `name`, which keeps some of its layers, counted from 0."""
         sizes = [smaller for smaller in self.sizes if smaller.num_layers <= size.num_layers and smaller.dim <= size.dim]
@@ -126,6 +135,7 @@ class Declaration:
         if size.num_layers == full.num_layers:
             within = {smaller: value for smaller, value in self.agreement.items() if smaller.dim <= size.dim}
             return replace(cut, agreement=within)
+        cut = replace(cut, healed=None)
         # A shallower cut has no readout but that of its own depth, as a `Dense`.
         cut = cut.of_depth(size.num_layers, size.dim)
         if size.num_layers not in (self.readouts or ()):
@@ -204,6 +214,13 @@ def _vocabulary_in(entry: Any) -> dict[str, Any] | None:
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None  # an entry of another program
     return {**kept, "spare": [start, stop], "texts": texts, **measured}
+
+
+def _healed_in(entry: Any) -> dict[str, Any] | None:
+    try:
+        return {"texts": int(entry["texts"]), "before": float(entry["before"]), "after": float(entry["after"])}
+    except (KeyError, OverflowError, TypeError, ValueError):
+        return None  # an entry of another program
 
 
 def _written_sizes(sizes: Iterable[Size]) -> list[str] | dict[str, list[int] | list[str]]:

@@ -38,6 +38,11 @@ _AGREEMENT = (
     "How well each size agrees with {0}, on texts without labels that were left out of the fit: the mean correlation "
     "of a text's similarities to the other texts, by the size and by {0}."
 )
+_HEALED = (
+    "Its layers were refitted to stand in for those that left, on {texts:,} texts without labels. On texts left out, the "
+    "mean cosine of its embeddings to those of the whole model is {after:.3f}; it was {before:.3f}. Both can be compared, "
+    "up to the dimensions of this one."
+)
 
 _TABLE = """Its token table embeds queries without any layer:
 
@@ -73,6 +78,8 @@ def _section(declaration: Declaration, name: str) -> str:
     parts = ["## Layers and dimensions"]
     if cut:
         parts.append(_origin(cut))
+    if declaration.healed:
+        parts.append(_HEALED.format(**declaration.healed))
     # or the whole, without its readouts
     is_cut = bool(cut) or declaration.readouts == []
     if loss:

@@ -18,6 +18,7 @@ from st_matryoshka2d import (
     asymmetric,
     evaluate,
     fit_queries,
+    heal,
     load,
     pair_task,
     retrieval_task,
@@ -51,13 +52,17 @@ MODELS: list[tuple[str, Make]] = [
         lambda model: align(model, TEXTS, into=model, batch_size=7),
     ),
     (
+        "heal {tiny} --size 2L-8d --layers 1,4 --texts {files}/lines.txt --prompt the --steps 2 --batch-size 7",
+        lambda model: heal(model, TEXTS, "2L-8d", layers=[1, 4], prompt="the", steps=2, batch_size=7),
+    ),
+    (
         "fit-queries {tiny} --documents {files}/texts --queries {files}/two.txt",
         lambda model: fit_queries(model, TEXTS, queries=["a cat sat", "a dog ran"]),
     ),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:40 documents tell little")
+@pytest.mark.filterwarnings("ignore:40 documents tell little", "ignore:40 different texts tell little")
 @pytest.mark.parametrize(("line", "make"), MODELS, ids=[line for line, _ in MODELS])
 def test_a_model_is_the_librarys(line: str, make: Make, shell: Shell, tiny_folder: Path) -> None:
     result = shell(f"{line} --device cpu --out {{out}}/new")
@@ -69,7 +74,8 @@ def test_a_model_is_the_librarys(line: str, make: Make, shell: Shell, tiny_folde
     np.testing.assert_allclose(plain.encode(OTHERS), expected.encode(OTHERS), atol=1e-6)
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "## Layers and dimensions" in card
-    assert ("layers / dim" in result.stdout) == (line.split()[0] != "truncate")
+    assert ("layers / dim" in result.stdout) == (line.split()[0] not in ("heal", "truncate"))
+    assert ("Cosine to the whole model" in result.stdout) == (line.split()[0] == "heal")
 
 
 def test_asymmetric(aligned: SentenceTransformer, shell: Shell, tmp_path: Path) -> None:

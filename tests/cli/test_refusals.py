@@ -77,6 +77,7 @@ BY_THE_LIBRARY = [
     ("truncate {tiny} --size 2L-8d --max-tokens 9 --out {out}/new", "pass --vocabulary too"),
     ("truncate {tiny} --vocabulary {files}/two.txt --max-tokens 2 --out {out}/new", "max_tokens=2 is too few"),
     ("align {tiny} --texts {files}/two.txt --out {out}/new", "3 different texts"),
+    ("heal {tiny} --size 2L-8d --layers 1,2,4 --texts {files}/lines.txt --out {out}/new", "lists 3 layers"),
     ("asymmetric {tiny} --query-size 1L-8d --out {out}/new", "`align`"),
     ("recommend {tiny}", "`align`"),
 ]

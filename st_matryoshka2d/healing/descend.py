@@ -1,0 +1,81 @@
+"""Gradient descent on a healed cut, towards the whole model's embeddings."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from st_matryoshka2d.aligning.sample import Text
+from st_matryoshka2d.encoding.progress import progress
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+_BATCH = 64  # texts of a step
+_RATE = 2e-4  # of AdamW, after a tenth of the steps
+_RATE_OF_WORDS = 3e-3  # each row is in few batches
+_WARMUP = 0.1
+
+
+@torch.enable_grad()
+def descended(
+    cut: SentenceTransformer,
+    texts: Sequence[Text],
+    whole: Float[Tensor, "texts dim"],
+    steps: int,
+    hidden: bool | None,
+) -> SentenceTransformer:
+    """Return a copy of a cut after some steps down 1 - cos to the whole model's embeddings of texts."""
+    student = copy.deepcopy(cut).train(False)
+    first: Any = student[0]
+    words = first.model.get_input_embeddings().weight
+    others = [weight for weight in student.parameters() if weight is not words]
+    groups = [{"params": others, "lr": _RATE}, {"params": [words], "lr": _RATE_OF_WORDS}]
+    for weight in student.parameters():
+        weight.requires_grad_()
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    warmup = max(1, int(_WARMUP * steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+    )
+    with progress("Training the cut", steps, "steps", hidden) as bar:
+        for prompt, places in _drawn(texts, steps):
+            features = student.preprocess([texts[place].text for place in places], prompt=prompt)
+            embedded = student(batch_to_device(features, student.device))["sentence_embedding"]
+            loss = 1 - cosine_similarity(embedded, whole[places].to(embedded)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            bar.update()
+    trains = {name: weight.requires_grad for name, weight in cut.named_parameters()}
+    for name, weight in student.named_parameters():
+        weight.requires_grad_(trains[name]).grad = None
+    for ours, before in zip(student.modules(), cut.modules(), strict=True):
+        ours.training = before.training
+    return student
+
+
+def _drawn(texts: Sequence[Text], steps: int) -> Iterator[tuple[str | None, list[int]]]:
+    """Draw batches of texts with the same prompt, each text once in a round."""
+    draw = torch.Generator().manual_seed(0)
+    left = steps
+    while left:
+        by_prompt: dict[str | None, list[int]] = {}
+        for place in torch.randperm(len(texts), generator=draw).tolist():
+            by_prompt.setdefault(texts[place].prompt, []).append(place)
+        batches = [
+            (prompt, places[start : start + _BATCH])
+            for prompt, places in by_prompt.items()
+            for start in range(0, len(places), _BATCH)
+        ]
+        for number in torch.randperm(len(batches), generator=draw).tolist()[:left]:
+            left -= 1
+            yield batches[number]

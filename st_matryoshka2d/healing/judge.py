@@ -1,0 +1,68 @@
+"""Compare a cut with the whole model by embeddings of the texts, and fit the map that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from st_matryoshka2d.aligning.agreement import agreement_across
+from st_matryoshka2d.aligning.own_space import fit
+from st_matryoshka2d.aligning.refine import Refinement
+from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.aligning.sample import Gathered, Text, embedded, without_copies
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.encoding.progress import progress
+from st_matryoshka2d.sizes import full_size
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+_STEPS = 100  # that refine a map, as `align` does
+_POINTS = 0.005  # of agreement that a map must add: without it, more programs can serve the model
+
+
+class Judge:
+    """The whole model's embeddings of the texts of a fit, and of others that are left out of it."""
+
+    def __init__(
+        self,
+        whole: SentenceTransformer,
+        seen: Sequence[Text],
+        held: Sequence[Text],
+        batch_size: int,
+        hidden: bool | None,
+    ) -> None:
+        self.seen, self.held, self._batch_size, self._hidden = seen, held, batch_size, hidden
+        self.whole, self._true = self.embedded(whole, seen), self.embedded(whole, held)
+
+    def embedded(self, model: SentenceTransformer, texts: Sequence[Text]) -> Float[Tensor, "texts dim"]:
+        """Embed texts by a model with all of its layers, before a final `Normalize`."""
+        size = full_size(model)
+        every = EveryLayer.of(model, [size.num_layers], normalize=False)
+        with progress("Embedding texts", len(texts), "texts", self._hidden) as bar:
+            return embedded(every, texts, size.dim, self._batch_size, bar)
+
+    def cosine(self, model: SentenceTransformer) -> float:
+        """Return the mean cosine to the whole model's embeddings of the texts that are left out."""
+        return float(cosine_similarity(self.embedded(model, self.held), self._true).mean())
+
+    def better(self, one: SentenceTransformer, other: SentenceTransformer) -> SentenceTransformer:
+        """Return the one of two whose embeddings of the texts that are left out are nearer to the whole model's."""
+        return max(one, other, key=self.cosine)
+
+    def readout(self, cut: SentenceTransformer, *, unit: bool) -> Affine | None:
+        """Fit a map behind a cut as `align` does; None if it adds less than half a point on texts left out."""
+        states = torch.stack([self.embedded(cut, self.seen), self.whole], 1)
+        nothing = states[:0, 0]
+        gathered = without_copies({"": Gathered(states, (nothing, nothing))})
+        device = cut.device if cut.device.type == "cuda" else torch.device("cpu")
+        refinement = Refinement((), _STEPS, device, self._hidden)
+        readout = fit(gathered, "keep", refinement, len(states), unit=unit).readouts[""][1]
+        plain = self.embedded(cut, self.held)
+        before, after = (agreement_across(rows, self._true) for rows in (plain, readout(plain)))
+        return readout if after - before >= _POINTS else None

@@ -1,0 +1,66 @@
+"""Read states within a network while texts pass through it, batch by batch; nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
+from torch import Tensor, nn
+
+from st_matryoshka2d.aligning.sample import Text
+from st_matryoshka2d.healing.blocks import state_of
+
+
+class Place(NamedTuple):
+    """What a module reads, or what it returns."""
+
+    module: nn.Module
+    is_input: bool
+
+
+class Batches:
+    """Texts of about the same length, with their prompts, as a model reads them; each pass tokenizes again."""
+
+    def __init__(self, model: SentenceTransformer, texts: Sequence[Text], batch_size: int) -> None:
+        ordered = sorted(texts, key=lambda text: (text.prompt or "", -len(text.text)))
+        self._model, self._batches = model, []
+        for prompt, group in groupby(ordered, key=lambda text: text.prompt):
+            rows = [text.text for text in group]
+            self._batches += [(prompt, rows[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for prompt, rows in self._batches:
+            yield batch_to_device(self._model.preprocess(rows, prompt=prompt), self._model.device)
+
+
+class _ReachedError(Exception):
+    """All that was wanted has been read."""
+
+
+def read(model: SentenceTransformer, features: dict[str, Any], places: Sequence[Place]) -> list[Tensor]:
+    """Run a model, with hooks on its own modules, until it has been at all places; return what real tokens have there."""
+    found: dict[int, Tensor] = {}
+
+    def note(number: int, state: Tensor) -> None:
+        found[number] = state
+        if len(found) == len(places):
+            raise _ReachedError  # the layers after it are not needed
+
+    with ExitStack() as hooks:
+        for number, (module, is_input) in enumerate(places):
+            if is_input:
+                hook = module.register_forward_pre_hook(lambda _, args, number=number: note(number, args[0]))
+            else:
+                hook = module.register_forward_hook(lambda _, __, out, number=number: note(number, state_of(out)))
+            hooks.enter_context(hook)
+        with suppress(_ReachedError):
+            model[0](dict(features))
+    real = features["attention_mask"].bool()
+    return [found[number][real].float() for number in range(len(places))]

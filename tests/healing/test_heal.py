@@ -1,0 +1,189 @@
+"""Healed models: plain, in the space of the whole model, with weights of their own."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, heal, truncate
+from st_matryoshka2d.healing import judge, regress, repair
+from st_matryoshka2d.healing.heal import Judge
+from st_matryoshka2d.sizes import full_size
+from tests.support import families
+from tests.support.pipelines import OTHERS, TEXTS, elastic, equal, normalized, readouts, turned
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*different texts tell little")
+
+MORE = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(120)]
+
+
+def cosines(one: SentenceTransformer, other: SentenceTransformer) -> float:
+    left, right = (each.encode(MORE[::3], normalize_embeddings=True) for each in (one, other))
+    return float((left * right).sum(1).mean())
+
+
+def test_saved_and_loaded_by_plain_sentence_transformers(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    healed = heal(normalized(tiny), MORE, "2L-8d")
+    healed.save_pretrained(str(tmp_path / "healed"))
+    add_to_model_card(tmp_path / "healed")
+    plain = SentenceTransformer(str(tmp_path / "healed"), device="cpu")
+    assert np.array_equal(plain.encode(OTHERS), healed.encode(OTHERS))
+    assert full_size(plain) == Size(2, 8)
+    card = (tmp_path / "healed" / "README.md").read_text(encoding="utf-8")
+    assert "layers 1, 4 of 4" in card
+    assert f"{healed.config.matryoshka_healed['after']:.3f}; it was {healed.config.matryoshka_healed['before']:.3f}" in card
+    assert str(healed.model_card_data.model_name).endswith("-2L-8d-healed")
+
+
+def test_weights_are_its_own(tiny: SentenceTransformer) -> None:
+    healed = heal(tiny, MORE, num_layers=3)
+    theirs = {tensor.data_ptr() for tensor in tiny.state_dict().values()}
+    assert not theirs & {tensor.data_ptr() for tensor in healed.state_dict().values()}
+    assert all(weight.requires_grad for weight in healed.parameters())
+    first: Any = healed[0]
+    expected = dict(tiny[0].model.embeddings.named_parameters())
+    assert all(torch.equal(weight, expected[name]) for name, weight in first.model.embeddings.named_parameters())
+
+
+def test_with_all_layers_nothing_changes(tiny: SentenceTransformer) -> None:
+    healed = heal(tiny, MORE, "4L-8d")
+    assert np.array_equal(healed.encode(OTHERS), tiny.encode(OTHERS, truncate_dim=8))
+
+
+def test_searches_an_index_of_the_whole_model(tiny: SentenceTransformer) -> None:
+    healed = heal(tiny, MORE, num_layers=3)
+    both = asymmetric(tiny, query=healed)
+    assert np.array_equal(both.encode_query(OTHERS), healed.encode(OTHERS))
+    index = tiny.encode(MORE)
+    assert (tiny.similarity(both.encode_query(MORE[:20]), index).argmax(1) == torch.arange(20)).float().mean() > 0.7
+
+
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_of_an_aligned_model_layers_and_coordinates_stay(is_rotated: bool, tiny: SentenceTransformer) -> None:
+    aligned = align(normalized(tiny), TEXTS, layers={2: [1, 2]}, rotation="keep", steps=0)
+    if is_rotated:
+        turned(aligned)
+    healed = heal(aligned, MORE, num_layers=2)
+    assert "layers" not in healed.config.matryoshka_cut, "the first ones"
+    assert torch.equal(
+        healed[0].model.encoder.layer[0].output.dense.weight, aligned[0].model.encoder.layer[0].output.dense.weight
+    )
+    assert not readouts(healed)
+    assert cosines(healed, aligned) > cosines(truncate(aligned, num_layers=2), aligned)
+
+
+def test_prompts_are_put_in_front(tiny: SentenceTransformer) -> None:
+    tiny.prompts = {"query": "the old ", "document": "a new "}
+    by_name = heal(tiny, {"query": MORE[:60], "document": MORE[60:]}, num_layers=2)
+    assert by_name.prompts == tiny.prompts
+    by_hand = heal(
+        tiny, [*(f"the old {text}" for text in MORE[:60]), *(f"a new {text}" for text in MORE[60:])], num_layers=2, prompt=""
+    )
+    # padded otherwise, and left out in another order
+    np.testing.assert_allclose(by_name.encode(OTHERS), by_hand.encode(OTHERS), atol=0.3)
+    assert not equal(by_name, heal(tiny, MORE, num_layers=2, prompt=""))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_fitted_in_float32(dtype: torch.dtype, tiny: SentenceTransformer) -> None:
+    half = copy.deepcopy(tiny).to(dtype)
+    healed = heal(half, MORE, num_layers=2)
+    assert {weight.dtype for weight in healed.parameters()} == {dtype}
+    expected = heal(copy.deepcopy(half).float(), MORE, num_layers=2)
+    found = dict(healed.named_parameters())
+    assert all(torch.equal(found[name], weight.to(dtype)) for name, weight in expected.named_parameters())
+    assert {weight.dtype for weight in half.parameters()} == {dtype}
+
+
+def test_an_elastic_model_and_a_cut_vocabulary(tiny: SentenceTransformer) -> None:
+    expected = heal(tiny, MORE, num_layers=2)
+    assert equal(heal(elastic(copy.deepcopy(tiny)), MORE, num_layers=2), expected)
+    small = truncate(tiny, vocabulary=MORE)
+    healed = heal(small, MORE, num_layers=2)
+    assert healed.config.matryoshka_vocabulary["rows"] == small.config.matryoshka_vocabulary["rows"]
+    assert healed.config.matryoshka_healed["after"] > healed.config.matryoshka_healed["before"]
+
+
+def test_same_in_any_mode(tiny: SentenceTransformer) -> None:
+    expected = heal(tiny, MORE, num_layers=2, steps=2)
+    tiny.train()
+    families.set_dropout(tiny, 0.5)
+    with torch.inference_mode():
+        found = heal(tiny, iter(MORE), num_layers=2, steps=2)
+    assert equal(found, expected)
+    assert found.training
+    assert found[0].model.training
+    assert not any(weight.is_inference() for weight in found.parameters())
+
+
+def test_steps_are_taken_if_they_help(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regress, "_STRENGTHS", (1e6,))  # which leaves much to do
+    plain, trained = (heal(tiny, MORE, num_layers=2, steps=steps) for steps in (0, 30))
+    assert trained.config.matryoshka_healed["after"] > plain.config.matryoshka_healed["after"]
+    assert cosines(trained, tiny) > cosines(plain, tiny)
+    assert all(weight.grad is None for weight in trained.parameters())
+
+
+def test_steps_that_do_harm_are_not_taken(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("st_matryoshka2d.healing.descend._RATE", 10.0)
+    assert equal(heal(tiny, MORE, num_layers=2, steps=3), heal(tiny, MORE, num_layers=2))
+
+
+def test_a_map_follows_only_if_it_adds_enough(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for points, count in ((-1.0, 1), (1.0, 0)):
+        monkeypatch.setattr(judge, "_POINTS", points)
+        healed = heal(normalized(tiny), MORE, num_layers=2)
+        assert [type(module).__name__ for module in healed].count("Dense") == count
+
+
+def test_an_interruption_leaves_the_model_as_it_was(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, modes = copy.deepcopy(tiny), [module.training for module in tiny.modules()]
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Judge, "readout", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        heal(tiny, MORE, num_layers=2)
+    assert equal(tiny, before)
+    assert modes == [module.training for module in tiny.modules()]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.modules())
+
+
+@pytest.mark.parametrize(("passes", "count"), [(3.0, 81), (1.0, 27), (0.1, 20), (100.0, 108)])
+def test_many_texts_get_as_many_passes_as_there_is_time_for(
+    passes: float, count: int, tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first and the last of four blocks: 1 and 3 layers, then twice 2 and 4, which is four passes."""
+    texts, batches = [], repair.Batches
+
+    def noted(model: SentenceTransformer, some: Any, batch_size: int) -> Any:
+        texts.append(len(some))
+        return batches(model, some, batch_size)
+
+    monkeypatch.setattr(repair, "Batches", noted)
+    monkeypatch.setattr(repair, "_MANY", 20)
+    monkeypatch.setattr(repair, "_PASSES", passes)
+    heal(tiny, MORE, num_layers=2)
+    assert texts[0] == count
+
+
+def test_no_state_is_kept(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read at once has the tokens of a batch."""
+    read, most = repair.read, []
+
+    def noted(*args: Any) -> Any:
+        found = read(*args)
+        most.append(max(len(rows) for rows in found))
+        return found
+
+    monkeypatch.setattr(repair, "read", noted)
+    heal(tiny, MORE, num_layers=2, batch_size=4)
+    assert max(most) <= 4 * 10

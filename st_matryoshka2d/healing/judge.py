@@ -58,7 +58,7 @@ class Judge:
     def readout(self, cut: SentenceTransformer, *, unit: bool) -> Affine | None:
         """Fit a map behind a cut as `align` does; None if it adds less than half a point on texts left out."""
         states = torch.stack([self.embedded(cut, self.seen), self.whole], 1)
-        nothing = states[:0, 0]
+        nothing = states[:0]
         gathered = without_copies({"": Gathered(states, (nothing, nothing))})
         device = cut.device if cut.device.type == "cuda" else torch.device("cpu")
         refinement = Refinement((), _STEPS, device, self._hidden)

@@ -118,7 +118,7 @@ class Pipeline:
         """Write a declaration into the configs of the networks."""
         for network in self.networks:
             declaration.write(network.config)
-        return replace(self, declaration=declaration)
+        return replace(self, declaration=Declaration.of(self.model.config))
 
     def require_padding(self) -> None:
         """Refuse a model whose tokenizer cannot pad a batch."""

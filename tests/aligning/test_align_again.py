@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,31 +26,31 @@ from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, ro
 ENDS = {"1": [1], "2": [1, 4], "3": [1, 3, 4]}
 
 
-def layers(model: SentenceTransformer) -> object:
-    return getattr(model.config, "matryoshka_layers", None)
+def layers(model: SentenceTransformer, choice: Any) -> dict[str, list[int]]:
+    return starting_point(Pipeline.of(model), choice).layers.written()
 
 
 def test_a_fresh_model_keeps_both_ends(tiny: SentenceTransformer) -> None:
-    assert layers(starting_point(Pipeline.of(tiny), None).model) == ENDS
-    assert layers(starting_point(Pipeline.of(tiny), "first").model) == {}, "the first"
-    assert layers(starting_point(Pipeline.of(tiny), {2: [1, 3]}).model) == {"1": [1], "2": [1, 3], "3": [1, 2, 3]}
-    assert layers(tiny) is None, "the model given is as it was"
+    assert layers(tiny, None) == ENDS
+    assert layers(tiny, "first") == {}, "the first"
+    assert layers(tiny, {2: [1, 3]}) == {"1": [1], "2": [1, 3], "3": [1, 2, 3]}
+    assert not hasattr(tiny.config, "matryoshka_layers"), "the model given is as it was"
 
 
 def test_layers_that_were_chosen_before_stay(tiny: SentenceTransformer) -> None:
     first = align(tiny, TEXTS, layers="first", steps=0)
-    assert layers(starting_point(Pipeline.of(first), None).model) == {}
-    assert layers(starting_point(Pipeline.of(first), "ends").model) == ENDS
+    assert layers(first, None) == {}
+    assert layers(first, "ends") == ENDS
     declare_layers(tiny.config, {1: [2], 2: [2, 4], 3: [1, 2, 3]})
-    assert layers(starting_point(Pipeline.of(tiny), None).model) == {"1": [2], "2": [2, 4], "3": [1, 2, 3]}
+    assert layers(tiny, None) == {"1": [2], "2": [2, 4], "3": [1, 2, 3]}
 
 
-@pytest.mark.parametrize(("trained", "expected"), [(Size(2, 8), None), (Size(4, 8), ENDS)], ids=["depths", "dims"])
+@pytest.mark.parametrize(("trained", "expected"), [(Size(2, 8), {}), (Size(4, 8), ENDS)], ids=["depths", "dims"])
 def test_a_model_trained_for_shallower_sizes_keeps_its_first_layers(
     trained: Size, expected: object, tiny: SentenceTransformer
 ) -> None:
     declare_training(tiny.config, [trained, Size(4, 32)], "MatryoshkaLoss")
-    assert layers(starting_point(Pipeline.of(tiny), None).model) == expected
+    assert layers(tiny, None) == expected
 
 
 def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +58,8 @@ def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer,
         raise ValueError("the layers only work in a row")
 
     monkeypatch.setattr(module, "check_depths", refuse)
-    assert layers(starting_point(Pipeline.of(tiny), None).model) == {}
-    assert layers(starting_point(Pipeline.of(tiny), "ends").model) == ENDS, "whoever asks for them is told later"
+    assert layers(tiny, None) == {}
+    assert layers(tiny, "ends") == ENDS, "whoever asks for them is told later"
 
 
 TOLD: dict[str, Callable[[SentenceTransformer], object]] = {

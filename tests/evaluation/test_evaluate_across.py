@@ -69,7 +69,7 @@ def test_cell_matches_two_cut_models(tiny: SentenceTransformer, task: Any) -> No
         assert one.sizes == [Size(n, d) for n in (1, 3) for d in dims]
         for size in one.sizes:
             expected = of_two_cuts(tiny, size, layers, task())
-            assert cells(one, size, task.metadata.name) == pytest.approx(expected, abs=1e-6), (side, str(size))
+            assert cells(one, size, task.metadata.name) == pytest.approx(expected, abs=1e-6, nan_ok=True), (side, str(size))
 
 
 def test_same_size_documents_give_plain_grid(tiny: SentenceTransformer) -> None:

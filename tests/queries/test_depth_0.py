@@ -174,7 +174,7 @@ def test_folder_of_a_table_is_its_depth_0(fitted: SentenceTransformer, tmp_path:
         np.testing.assert_allclose(found, expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(SizesEncoder(tmp_path, ["0L-8d"]).encode(OTHERS)["0L-8d"], expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(truncate(truncate(fitted, num_layers=0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)
-    with pytest.raises(ValueError, match="num_layers=3: the model has 0 layers"):
+    with pytest.raises(ValueError, match="num_layers=3: a StaticEmbedding has no layers"):
         load(tmp_path, num_layers=3)
     with pytest.raises(ValueError, match="dim=99: the model has 32 dimensions"):
         load(tmp_path, num_layers=0, dim=99)

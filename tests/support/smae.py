@@ -47,6 +47,8 @@ def config(family: str, dropout: float | None = 0.0, **settings: Any) -> hf.PreT
             setattr(made, name, dropout)
     for name, value in settings.items():
         setattr(made, name, value)
+    if getattr(made, "layer_types", None):
+        made.layer_types = made.layer_types[: made.num_hidden_layers]
     return made
 
 

@@ -31,7 +31,7 @@ from reproduction.fitted import SEARCH
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d import Size, sizes_ladder, truncate
 from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation

@@ -45,7 +45,7 @@ class EveryLayer(SortedByTokens):
     def of(cls, model: SentenceTransformer | Pipeline, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
         """Wrap a model up to the deepest of these depths, with shared weights."""
         wanted = sorted(set(depths))
-        if is_table(model):
+        if isinstance(model, SentenceTransformer) and is_table(model):
             return cls._of_table(with_modules(model, dict(model.named_children()), cls), normalize)
         pipeline = model if isinstance(model, Pipeline) else Pipeline.of(model)
         model, full = pipeline.model, pipeline.full

@@ -28,7 +28,7 @@ from st_matryoshka2d.model.packed import Packed, find_packed
 
 # Paths of the blocks and the tail, by architecture. Threads may find the same at once, each on a copy
 # of its own.
-_FOUND: dict[str, tuple[str | None, tuple[str, ...]]] = {}
+_FOUND: dict[str, tuple[str | None, tuple[str, ...], Mapping[str, Packed]]] = {}
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def cut_config(config: PreTrainedConfig, layers: Layers, num_layers: int) -> Pre
     """Copy a config with `num_layers` layers, and select from all that it has per layer to match."""
     cut = copy.copy(config)
     cut.num_hidden_layers = num_layers
-    if num_layers == config.num_hidden_layers:  # a broken config may have a billion layers: no list of them
+    # a broken config may have a billion layers, so no list of them; a decoder may be deeper than its encoder
+    if num_layers >= config.num_hidden_layers:
         return cut
     kept = layers.kept(num_layers)
     for name, entries in per_layer(config).items():

@@ -271,7 +271,7 @@ def test_only_a_figure_that_is_asked_for_needs_matplotlib(
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # cannot be imported
     trained(tiny, tmp_path, GridEvaluator(LocalSTS(), ["2L-8d"]), max_steps=2)
     assert [path.name for path in (tmp_path / "eval").iterdir()] == ["grid_evaluation_results.csv"]
-    with pytest.raises(ImportError, match=r"st_matryoshka2d\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib\. The extra \[plot\]"):
         GridEvaluator(LocalSTS(), ["2L-8d"], write_figure=True)
 
 

@@ -16,7 +16,8 @@ MINILM = ["reproduce/100x64", "reproduce/100x64-ends", "reproduce/100x64-2e-05"]
 MPNET = [f"reproduce/all-mpnet-base-v2-100x32{kind}" for kind in ("", "-ends", "-2e-05")]
 RECIPE = "aligned, distillation with labels, aligned"
 METHODS = {
-    "cut, not trained": "cut",
+    "first layers, not trained": "cut",
+    "first and last layers, not trained": "first and last layers",
     "full size trained, then cut": "full size",
     "six models": "separate",
     "six models, all dims trained": "separate, all dims trained",
@@ -57,7 +58,8 @@ def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
     most, ends, slow = reports
     if method == "MIPIC":
         return slow[method]
-    return (ends if "aligned" in method or method not in most else most)[method]
+    # not all were measured on both models
+    return (ends if "aligned" in method or method not in most else most).get(method, [""] * 7)
 
 
 def kept(folder: str, sts: str) -> Cells:

@@ -165,8 +165,10 @@ def write(known: dict[str, Any], file: Path, options: argparse.Namespace) -> Non
         sizes = list(next(iter(runs.values()))[name])
         ladder = list(dict.fromkeys(size for size in sizes if size != "3L-384d"))
         head = [title, *sizes, "ladder"]
-        rows = [[row, *(found[name][size] for size in sizes), sum(found[name][s] for s in ladder) / len(ladder)]
-                for row, found in runs.items()]
+        rows = [
+            [row, *(found[name][size] for size in sizes), sum(found[name][s] for s in ladder) / len(ladder)]
+            for row, found in runs.items()
+        ]
         lines += [*markdown([head, *([row, *(f"{cell:.1f}" for cell in cells)] for row, *cells in rows)]), ""]
     timed = [(row.removeprefix("seconds of a step, "), found) for row, found in known.items() if row.startswith("seconds")]
     head = ["processor seconds of a step", FIRST, ENDS, "ratio"]

@@ -150,7 +150,8 @@ def test_the_scores_before_training_stand_beside_those_after(
     evaluator = GridEvaluator(LikeAtTheStart(tiny), SIZES, write_csv=False)
     with caplog.at_level("INFO", "st_matryoshka2d.evaluation.evaluator"):
         trained(tiny, tmp_path, evaluator, eval_on_start=True, max_steps=2, learning_rate=1e-1)
-    assert evaluator.first is not None and evaluator.grid is not None
+    assert evaluator.first is not None
+    assert evaluator.grid is not None
     assert [entry["steps"] for entry in evaluator.history] == [0, 2]
     start, end = [record for record in caplog.records if "evaluator" in record.name]
     assert [start.levelname, end.levelname] == ["INFO", "WARNING"], "training lowers this score"

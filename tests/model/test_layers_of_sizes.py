@@ -72,7 +72,8 @@ def proposed(grid: GridResult, model: SentenceTransformer) -> SentenceTransforme
     best = grid.recommend(None, max_bytes=32)
     assert best.size == SIZE
     np.testing.assert_array_equal(
-        called(str(best), model).encode(OTHERS), truncate(model, best.size, layers=best.layers).encode(OTHERS)  # type: ignore[arg-type]
+        called(str(best), model).encode(OTHERS),
+        truncate(model, best.size, layers=best.layers).encode(OTHERS),  # type: ignore[arg-type]
     )
     return called(str(best), model)
 

@@ -41,6 +41,7 @@ def info(
     import pandas as pd
 
     from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
+    from st_matryoshka2d.model.layers import Layers
     from st_matryoshka2d.model.readout import own_weights
     from st_matryoshka2d.sizes import megabytes
 
@@ -55,7 +56,8 @@ def info(
     kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
     length = f"texts of at most {opened.max_seq_length} tokens"
-    typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
+    typer.echo(f"{opened.similarity_fn_name} similarity, {length}")
+    typer.echo(f"{Layers.of(opened.config).told}\n" if any(0 < size.num_layers < full.num_layers for size in cuts) else "")
     weights = [own_weights(cut) for cut in cuts.values()]
     counts = [f"{sum(weight.numel() for weight in of_cut):,}" for of_cut in weights]
     sizes = [f"{megabytes(of_cut):.1f}" for of_cut in weights]

@@ -22,7 +22,7 @@ from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.model.layers import ENDS, Choice, of_depth
+from st_matryoshka2d.model.layers import Choice, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
@@ -150,9 +150,7 @@ def evaluate(
         show_progress_bar=show_progress_bar,
         existing=existing,
     )
-    if layers is None and pipeline is not None and pipeline.layers.by_depth == ENDS:
-        layers = ENDS
-    return replace(grid, layers=layers if layers is None or isinstance(layers, str) else list(layers))
+    return grid if pipeline is None else replace(grid, layers=pipeline.layers.named)
 
 
 def _sizes_to_score(

@@ -27,6 +27,8 @@ from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, v
 
 logger = logging.getLogger(__name__)
 
+_CLEARLY = 1  # a point, in percent: smaller losses come and go
+
 
 class GridEvaluator(BaseEvaluator):
     """Score many sizes on mteb tasks during training; each text goes through the model once.
@@ -34,6 +36,10 @@ class GridEvaluator(BaseEvaluator):
     `STS12_06L_0128d` is the main metric of the task STS12 at size `6L-128d`, and `STS12_mean` its
     mean over the sizes. With several tasks, `all_06L_0128d` and `all_mean` are means over the
     tasks. Means do not skip NaN, and NaN is never the best.
+
+    With `eval_on_start=True`, the Trainer scores the model before the first step too. From then on,
+    each evaluation logs that score of each size beside the new one, as a warning if one has lost
+    more than a point: what does better without training needs none.
 
     The data of the tasks stays in memory between calls. The model and the random states do not
     change. In distributed training the first process does all the work; if that takes more than
@@ -53,6 +59,7 @@ class GridEvaluator(BaseEvaluator):
     Attributes:
         primary_metric: The metric that selects the best checkpoint, for `metric_for_best_model`.
         grid: `GridResult` of the last evaluation; None before the first.
+        first: `GridResult` of the first evaluation.
         history: Epoch, steps and metrics of each evaluation.
 
     Raises:
@@ -97,6 +104,7 @@ class GridEvaluator(BaseEvaluator):
         self.csv_file = f"{'_'.join(filter(None, ['grid_evaluation', name]))}_results.csv"
         self.figure_file = f"{'_'.join(filter(None, ['grid', name]))}.png"
         self.grid: GridResult | None = None
+        self.first: GridResult | None = None
         self.history: list[dict[str, float]] = []
         names: list[str | None] = [task.metadata.name for task in self.tasks]
         scored = ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks)
@@ -112,7 +120,6 @@ class GridEvaluator(BaseEvaluator):
         """Score the model in its current state; return the metrics, and write files to `output_path` if it is given."""
         pipeline = unwrap(model)
         self.grid = self._evaluate(pipeline)
-        logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
         metrics: dict[str, float] = {}
         for task, column in self._columns.items():
             scores = {_padded(size): self.grid.score(size, task) for size in self.grid.sizes}
@@ -121,6 +128,11 @@ class GridEvaluator(BaseEvaluator):
             column.store_metrics_in_model_card_data(pipeline, scores, epoch, steps)
             metrics |= scores
         self.history.append({"epoch": epoch, "steps": steps, **metrics})
+        self.first = self.first or self.grid
+        beside = self._beside_the_first(self.grid)
+        level = logging.WARNING if (beside["change"] < -_CLEARLY).any() else logging.INFO
+        told = f"\n\n{beside.to_string(float_format='{:.2f}'.format)}" if len(self.history) > 1 else ""
+        logger.log(level, "Epoch %s, step %s. %s%s", epoch, steps, self.grid, told)
         if output_path is not None and self.write_csv:
             path = Path(output_path) / self.csv_file
             rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
@@ -153,6 +165,15 @@ class GridEvaluator(BaseEvaluator):
                 if not part.data_loaded:
                     part.load_data()  # otherwise `evaluate` would load and unload it in each call
             return evaluate(model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=show)
+
+    def _beside_the_first(self, grid: GridResult) -> pd.DataFrame:
+        """Lay out the scores of the first evaluation beside those of the last one, in percent."""
+        first = self.first or grid
+        sizes = [size for size in grid.sizes if size in first.sizes]
+        before, after = ([100 * each.score(size) for size in sizes] for each in (first, grid))
+        names = [f"step {self.history[place]['steps']}" for place in (0, -1)]
+        table = pd.DataFrame({"before": before, "after": after}, index=[*map(str, sizes)])
+        return table.assign(change=table["after"] - table["before"]).set_axis([*names, "change"], axis=1)
 
     def _column(self, task: str | None) -> GridEvaluator:
         """Copy this evaluator for one task, or for the means over all: the model card has a column per evaluator."""

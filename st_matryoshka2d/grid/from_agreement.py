@@ -9,6 +9,7 @@ import pandas as pd
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.pivots import metric_name
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.sizes import full_size
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def agreement_of(model: SentenceTransformer) -> dict[str, Any]:
     place = {"task": AGREEMENT, "split": "left out", "subset": "default", "metric": _METRIC, "is_main": True}
     rows = [{**place, "num_layers": size.num_layers, "dim": size.dim, "score": value} for size, value in measured.items()]
     about = {"model": model_name(model), "revision": model_revision(model), "full_size": str(full)}
-    return {"frame": pd.DataFrame(rows), **about}
+    return {"frame": pd.DataFrame(rows), "layers": Layers.of(model.config).named, **about}
 
 
 def measure_of(frame: pd.DataFrame, task: str | None, metric: str | None = None) -> str:

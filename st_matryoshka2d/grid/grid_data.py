@@ -12,6 +12,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable
 from st_matryoshka2d.grid import grid_tables, pivots
 from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.grid.pivots import Choice
 from st_matryoshka2d.sizes import Size, as_size
 
 
@@ -25,7 +26,7 @@ class Scores(SavedTable):
     latency: pd.DataFrame | None = None
     revision: str = ""
     full_size: str = ""
-    layers: str | list[int] | None = None
+    layers: Choice = None
 
     _file = grid_tables.FILE
 
@@ -126,7 +127,8 @@ class Scores(SavedTable):
         items = pd.concat([grid.items for grid in grids if not grid.items.empty] or [grids[0].items], ignore_index=True)
         latency = next((grid.latency for grid in grids if grid.latency is not None), None)
         revision, full_size = (max(getattr(grid, name) for grid in grids) for name in ("revision", "full_size"))
-        return cls(frame, items, grids[0].model, latency, revision, full_size, grids[0].layers)
+        layers = next((grid.layers for grid in grids if grid.layers is not None), None)
+        return cls(frame, items, grids[0].model, latency, revision, full_size, layers)
 
     def with_latency(self, times: pd.DataFrame, *, documents: pd.DataFrame | None = None) -> Self:
         """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
@@ -204,8 +206,9 @@ def _check_mergeable(grids: Sequence[Scores]) -> None:
         raise UsageError("There is no grid to merge.")
     if len(names := {grid.model for grid in grids}) > 1:
         raise UsageError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
-    if other := [grid.layers for grid in grids if grid.layers != grids[0].layers]:
-        told = f"layers={grids[0].layers!r} and layers={other[0]!r}"
+    known = [grid.layers for grid in grids if grid.layers is not None]
+    if other := [layers for layers in known if layers != known[0]]:
+        told = f"layers={known[0]!r} and layers={other[0]!r}"
         raise UsageError(f"The sizes of these grids keep different layers: {told}. Compare them instead.")
     if len({grid.revision for grid in grids if grid.revision}) > 1:
         raise UsageError(

@@ -40,8 +40,8 @@ class GridResult(Scores):
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
         full_size: Full size of the model, such as `"6L-384d"`; empty if unknown.
-        layers: What `evaluate` was given as `layers`, or chose for a model that was neither aligned
-            nor trained for fewer layers; None for the model's own.
+        layers: Which layers the sizes keep: `"first"` or `"ends"`, as for `truncate`, or a list for
+            each depth; None for the model's own.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is repeated.
@@ -288,9 +288,8 @@ class GridResult(Scores):
         shown = self.narrowed(pivots.shown(self.frame)).frame
         head = f"{pivots.subject(self.tasks)}: {pivots.label(self.frame)}, percent"
         notes = [*pivots.notes(shown), *pivots.counts_note(pivots.example_counts(self.items))]
-        depths = {size.num_layers for size in self.sizes} - {0}  # a token table has no layers to choose
-        shallower = any(not self.full_size.startswith(f"{depth}L-") for depth in depths)
-        notes += [*pivots.hidden_notes(self.frame), *(pivots.layers_note(self.layers) if shallower else [])]
+        kept = pivots.layers_by_depth(self.layers, self.sizes, self.full_size)
+        notes += [*pivots.hidden_notes(self.frame), *pivots.layers_note(kept)]
         return "\n\n".join([f"{head}\n{pivots.table_text(pivots.percent(shown), pivots.rows_name(shown))}", *notes])
 
     __repr__ = __str__

@@ -36,7 +36,8 @@ class _Front(pd.DataFrame):
         }
         # pandas sets columns one space apart.
         texts = {f"  {head}": self[name].map(form) for name, (head, form) in forms.items() if self[name].notna().any()}
-        return pd.DataFrame(texts).set_axis([*map(name_of, self.itertuples())]).rename_axis("size", axis=1).to_string()
+        table = pd.DataFrame(texts).set_axis([*map(name_of, self.itertuples())]).rename_axis("size", axis=1).to_string()
+        return "\n\n".join([table, *pivots.layers_note(self.attrs.get("layers", {}))])
 
     __str__ = __repr__
 
@@ -48,7 +49,8 @@ def pareto(
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid.frame, grid.latency, task, metric=metric)
     front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
-    front.attrs["measure"] = measure_of(grid.frame, task, metric)
+    layers = pivots.layers_by_depth(grid.layers, grid.sizes, grid.full_size)
+    front.attrs |= {"measure": measure_of(grid.frame, task, metric), "layers": layers}
     if (largest := full_row(table)) is not None:
         front.attrs["largest"] = name_of(largest)
     return front

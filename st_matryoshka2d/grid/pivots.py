@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -11,6 +11,8 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
 from st_matryoshka2d.grid.items import FEWEST
 from st_matryoshka2d.sizes import Size
+
+Choice: TypeAlias = "str | list[Any] | None"  # of layers: for all depths, or a list for each
 
 _UNNAMED = "unnamed/model"  # what `model_name` returns if nothing names a model
 
@@ -111,10 +113,23 @@ def counts_note(counts: Mapping[str, int]) -> list[str]:
     return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in known.items())}.{few}"]
 
 
-def layers_note(layers: str | list[int] | None, size: Size | None = None) -> list[str]:
-    """Note the choice of layers that a cut has to repeat, if it is not the model's own."""
-    call = f"truncate(model, {'size' if size is None else repr(str(size))}, layers={layers!r})"
-    return [f"Scored with layers={layers!r}. Cut with the same: {call}"] if layers else []
+def layers_by_depth(layers: Choice, sizes: Sequence[Size], full_size: str) -> dict[int, str | list[int]]:
+    """Return what `truncate` needs as `layers` to keep those of a grid, for each depth that leaves any out."""
+    depths = sorted({size.num_layers for size in sizes} - {0})  # a token table has no layers to choose
+    shallower = [depth for depth in depths if not full_size.startswith(f"{depth}L-")]
+    if not layers or isinstance(layers, str):
+        return dict.fromkeys(shallower, layers) if layers else {}
+    lists = [kept if isinstance(kept, list) else layers for kept in layers]
+    return {len(kept): kept for kept in lists if len(kept) in shallower}
+
+
+def layers_note(kept: Mapping[int, str | list[int]], size: Size | None = None) -> list[str]:
+    """Note the layers that a cut has to keep, to be what was scored."""
+    choices = [*dict.fromkeys(map(repr, kept.values()))]
+    if not choices:
+        return []
+    call = f"truncate(model, {'size' if size is None else repr(str(size))}, layers={'...' if choices[1:] else choices[0]})"
+    return [f"Scored with layers={' or '.join(choices)}. Cut with the same: {call}"]
 
 
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from st_matryoshka2d.grid.limits import (
     what_there_is,
 )
 from st_matryoshka2d.grid.pareto_front import checked_costs, time_column
-from st_matryoshka2d.grid.pivots import layers_note
+from st_matryoshka2d.grid.pivots import layers_by_depth, layers_note
 from st_matryoshka2d.sizes import Size
 
 NO_SCORE = (
@@ -47,7 +47,7 @@ class Recommendation:
         doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
         measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"`
             with the whole model, as `align` measured it.
-        layers: What the sizes were scored with, for `truncate(model, best.size, layers=best.layers)`.
+        layers: Which layers the size keeps, for `truncate(model, best.size, layers=best.layers)`.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -102,7 +102,8 @@ class Recommendation:
         if math.isfinite(chosen["megabytes"]):
             cost += f", {self._instead('megabytes', '.3g', 'MB')}"
         share = share_text(chosen, self.examples)
-        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(self.layers, self.size)]
+        kept = {self.size.num_layers: self.layers} if self.layers else {}
+        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(kept, self.size)]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
@@ -149,7 +150,7 @@ class Candidates:
     share_of: str
     examples: int
     measure: str
-    layers: str | list[int] | None
+    layers: Mapping[int, str | list[int]]  # of each depth that leaves any out
     told: str  # why no interval is known; empty if all are
 
     def within(self, limits: Sequence[Limit], *, best_score: bool = False) -> Recommendation:
@@ -168,7 +169,8 @@ class Candidates:
         frame = ranked.iloc[np.argsort(~surely, kind="stable")].reset_index(drop=True)
         if self.measure == AGREEMENT and frame["num_layers"][0] == self.full["num_layers"]:
             doubt = _WHOLE
-        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure, self.layers)
+        layers = self.layers.get(int(frame["num_layers"][0]))
+        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure, layers)
 
 
 def candidates(
@@ -213,7 +215,8 @@ def candidates(
     cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
     if cost is not None:
         cheap = list(dict.fromkeys([*checked_costs(grid, cost), *cheap]))
-    return Candidates(table, cheap, full, share_of, examples, measure, grid.layers, told)
+    layers = layers_by_depth(grid.layers, grid.sizes, grid.full_size)
+    return Candidates(table, cheap, full, share_of, examples, measure, layers, told)
 
 
 def share_text(row: pd.Series[Any], examples: int) -> str:

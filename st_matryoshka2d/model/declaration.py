@@ -139,7 +139,7 @@ class Declaration:
         # A shallower cut has no readout but that of its own depth, as a `Dense`.
         cut = cut.of_depth(size.num_layers, size.dim)
         if size.num_layers not in (self.readouts or ()):
-            return replace(cut, readouts=None)
+            return replace(cut, readouts=None, layers=self._layers_within(kept))
         if str(self.loss).endswith(ALIGN):
             cut = replace(cut, sizes=[smaller for smaller in sizes if smaller.num_layers == size.num_layers])
         return cut
@@ -153,6 +153,13 @@ class Declaration:
         }
         readouts: list[int] | None = None if self.readouts is None else []
         return replace(self, layers=None if self.layers else self.layers, readouts=readouts, agreement=agreement)
+
+    def _layers_within(self, kept: Sequence[int]) -> Mapping[str, Any] | None:
+        """Return the layers of the depths of a cut, by their places in it."""
+        places = {layer + 1: place for place, layer in enumerate(kept, start=1)}
+        below = {depth: layers for depth, layers in (self.layers or {}).items() if int(depth) < len(kept)}
+        there = {depth: [places[layer] for layer in layers] for depth, layers in below.items() if {*layers} <= {*places}}
+        return there if there or self.layers == {} else None
 
     def _origin(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> dict[str, Any]:
         """Tell what a cut was cut from; of a cut of a cut, the model that was cut first."""

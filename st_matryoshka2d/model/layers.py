@@ -26,7 +26,11 @@ class Layers:
     @classmethod
     def of(cls, config: Any, declared: Declaration | None = None) -> Layers:
         """Read those that a model declares; `ENDS` if nobody chose, trained or aligned layers for it."""
-        declared, total = declared or Declaration.of(config), getattr(config, "num_hidden_layers", 0)
+        return cls.declared(declared or Declaration.of(config), getattr(config, "num_hidden_layers", 0))
+
+    @classmethod
+    def declared(cls, declared: Declaration, total: int) -> Layers:
+        """Read those of a declaration by a model with `total` layers."""
         if declared.layers is not None:
             return cls(total, _read(declared.layers, total) or FIRST)
         shallower = any(0 < size.num_layers < total for size in declared.sizes)
@@ -48,6 +52,20 @@ class Layers:
     def skips(self) -> bool:
         """Whether some depth keeps other layers than the first."""
         return self.by_depth != FIRST
+
+    @property
+    def named(self) -> str | list[list[int]]:
+        """What a call has to pass as `layers` to keep these; if it is not one word for all depths, the list of each."""
+        written = self.written()
+        alike = (choice for choice in (FIRST, ENDS) if written == Layers(self.total, choice).written())
+        return next(alike, list(written.values()))
+
+    @property
+    def told(self) -> str:
+        """Say which layers the depths keep."""
+        words = {FIRST: "the first ones", ENDS: "half of them from the start and half from the end"}
+        listed = "those in `matryoshka_layers` of its config"
+        return f"A size with fewer layers keeps {words.get(self.named, listed) if isinstance(self.named, str) else listed}."
 
     def kept(self, num_layers: int) -> list[int]:
         """Return the layers of a depth, counted from 0."""

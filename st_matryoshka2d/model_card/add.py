@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model_card.readme import USAGE, card_of, describe_queries, write_section
+from st_matryoshka2d.model_card.readme import card_of, describe_queries, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.model_card.sizes_section import declarations, sizes_section
 from st_matryoshka2d.model_card.table_section import table_section
@@ -61,10 +61,7 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         # needs pandas, as grids do
         from st_matryoshka2d.model_card.grid_section import grid_section
 
-        scores = grid_section(readme, grid.named(name))
-        if "load(" not in sizes:
-            scores += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
-        write_section(readme, "sizes", scores)
+        write_section(readme, "sizes", grid_section(readme, grid.named(name), with_usage="load(" not in sizes))
     if table:
         describe_queries(readme)
     if sizes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_result import GridResult
-from st_matryoshka2d.model_card.readme import markdown
+from st_matryoshka2d.model_card.readme import USAGE, markdown
 
 _SCORES = """## Sizes
 
@@ -20,7 +20,7 @@ Scores in percent: {metric}, {subject}.
 ![Scores by layers and dimensions](grid.png)"""
 
 
-def grid_section(readme: Path, grid: GridResult) -> str:
+def grid_section(readme: Path, grid: GridResult, with_usage: bool) -> str:
     """Return the section on scores, and draw their heat map beside a card; refuse the grid of a deeper model."""
     config = readme.with_name("config.json")
     depth = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
@@ -33,7 +33,12 @@ def grid_section(readme: Path, grid: GridResult) -> str:
     tasks = _counted(grid)
     subject = tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks[:-1])} and {tasks[-1]}"
     metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
-    return _SCORES.format(subject=subject, metric=metric, table=_table(grid))
+    section = _SCORES.format(subject=subject, metric=metric, table=_table(grid))
+    kept, size = pivots.layers_by_depth(grid.layers, grid.sizes, grid.full_size), grid.sizes[len(grid.sizes) // 2]
+    if with_usage:
+        layers = f", layers={kept[size.num_layers]!r}" if size.num_layers in kept else ""
+        section += f"\n\n{USAGE.format(name=grid.model, size=size, layers=layers)}"
+    return "\n\n".join([section, *pivots.layers_note(kept)])
 
 
 def _table(grid: GridResult) -> str:

@@ -13,7 +13,7 @@ from st_matryoshka2d.files.atomic import replace_file
 USAGE = """```python
 from st_matryoshka2d import load  # of the package st_matryoshka2d
 
-small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
+small = load("{name}", num_layers={size.num_layers}, dim={size.dim}{layers})  # reads those layers only
 small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
 ```"""
 

@@ -13,6 +13,7 @@ from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME
 from st_matryoshka2d.aligning.agreement import agreement_table
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
+from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.model_card.readme import USAGE, markdown
 from st_matryoshka2d.sizes import Size
 
@@ -88,14 +89,17 @@ def _section(declaration: Declaration, name: str) -> str:
         groups = _layers_by_dims(sizes)
         rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in groups]
         parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
+    whole = Size.parse(cut["size"]) if cut else max(sizes, default=None)
+    if whole and any(size.num_layers < whole.num_layers for size in sizes):
+        total = max(whole.num_layers, 1 + len(declaration.layers or ()))  # the full size may not be trained
+        parts.append(Layers.declared(declaration, total).told)
     if agreement := declaration.agreement:
         parts += [_AGREEMENT.format(declaration.agrees_with), markdown(*agreement_table(agreement))]
     if loss and loss.endswith(ALIGN) and declaration.readouts is not None:
         parts.append(_WITH_THE_WHOLE if is_cut else _ONE_SPACE)
     if 0 in (declaration.readouts or ()):
         parts.append(_TABLE.format(name=name))
-    if len(sizes) > 1:
-        whole = Size.parse(cut["size"]) if cut else sizes[-1]
+    if whole and len(sizes) > 1:
         parts += _usage(sizes, whole, name)
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
@@ -142,4 +146,4 @@ def _usage(sizes: Sequence[Size], whole: Size, name: str) -> list[str]:
     untrained = f"No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
     how = call or f"with `truncate_dim`. {untrained}"
     plain = f"Plain sentence-transformers can only reduce the dimensions, with all layers: {how}."
-    return [USAGE.format(name=name, size=chosen[len(chosen) // 2]), plain]
+    return [USAGE.format(name=name, size=chosen[len(chosen) // 2], layers=""), plain]

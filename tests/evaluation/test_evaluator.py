@@ -28,7 +28,7 @@ from st_matryoshka2d import GridEvaluator, GridResult, Size, add_to_model_card, 
 from st_matryoshka2d.evaluation.tasks import parts_of
 from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
 from tests.support.adapters import by_hand, lora
-from tests.support.families import TEXTS
+from tests.support.families import ENDS, TEXTS
 from tests.support.launch import finished_in_two
 from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
@@ -142,6 +142,25 @@ def test_trainer_loads_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path
     assert table == evaluator.history[:4]
     assert list(table[0]) == ["epoch", "steps", "STS12_02L_0008d", "STS12_04L_0032d", "STS12_mean"]
     assert (tmp_path / "eval" / "grid.png").stat().st_size > 5000
+
+
+def test_the_scores_before_training_stand_beside_those_after(
+    tiny: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator = GridEvaluator(LikeAtTheStart(tiny), SIZES, write_csv=False)
+    with caplog.at_level("INFO", "st_matryoshka2d.evaluation.evaluator"):
+        trained(tiny, tmp_path, evaluator, eval_on_start=True, max_steps=2, learning_rate=1e-1)
+    assert evaluator.first is not None
+    assert evaluator.grid is not None
+    assert [entry["steps"] for entry in evaluator.history] == [0, 2]
+    start, end = [record for record in caplog.records if "evaluator" in record.name]
+    assert [start.levelname, end.levelname] == ["INFO", "WARNING"], "training lowers this score"
+    assert "change" not in start.getMessage()
+    rows = [line.split() for line in end.getMessage().splitlines()]
+    assert ["step", "0", "step", "2", "change"] in rows
+    for size in SIZES:
+        before, after = 100 * evaluator.first.score(size), 100 * evaluator.grid.score(size)
+        assert [size, f"{before:.2f}", f"{after:.2f}", f"{after - before:.2f}"] in rows
 
 
 @pytest.mark.slow
@@ -405,7 +424,7 @@ def test_training_with_an_adapter_is_scored(
     plain = by_hand(tiny, model)
     assert abs(plain.encode(TEXTS) - tiny.encode(TEXTS)).max() > 0.01
     for size in sizes:
-        with cut_by_hand(plain, size.num_layers):
+        with cut_by_hand(plain, size.num_layers, ENDS.get(size.num_layers)):
             one, two = (plain.encode(rows[name])[:, : size.dim] for name in ("sentence1", "sentence2"))
         wanted = spearmanr(pairwise_cos_sim(one, two), rows["score"]).statistic
         name = f"STS13_{size.num_layers:02d}L_{size.dim:04d}d"

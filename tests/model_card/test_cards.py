@@ -225,7 +225,7 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
     whole = "[you/whole](https://huggingface.co/you/whole)"
     for words in (
-        f"cut from {whole}: the first 2 of 4 layers and the first 16 of 32 dimensions.",
+        f"cut from {whole}: layers 1, 4 of 4 and the first 16 of 32 dimensions.",
         "The whole model was trained with `TwoDMSELoss(CoSENTLoss)` ([paper](https://arxiv.org/abs/2402.14776v1)). Of its",
         "| 1, 2 | 8, 16 |",
         'load("you/small", num_layers=1, dim=16)',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
-from cells_of_methods import MINILM, MPNET, kept, papers, steps
+from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
 from cells_of_vocabulary import questions, vocabularies, weights
 from reports import Cells
@@ -13,6 +13,7 @@ __all__ = ["TABLES", "Cells"]
 TABLES = {
     "what half the layers keep": of_half,
     "methods of the papers": papers,
+    "layers that training keeps": layers_trained,
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
     "all-mpnet-base-v2 by size": lambda: kept(MPNET[1], "ladder"),
     "time of a step": steps,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["MINILM", "MPNET", "kept", "papers", "steps"]
+__all__ = ["MINILM", "MPNET", "kept", "layers_trained", "papers", "steps"]
 
 # The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's
 # learning rate.
@@ -16,7 +16,8 @@ MINILM = ["reproduce/100x64", "reproduce/100x64-ends", "reproduce/100x64-2e-05"]
 MPNET = [f"reproduce/all-mpnet-base-v2-100x32{kind}" for kind in ("", "-ends", "-2e-05")]
 RECIPE = "aligned, distillation with labels, aligned"
 METHODS = {
-    "cut, not trained": "cut",
+    "first layers, not trained": "cut",
+    "first and last layers, not trained": "first and last layers",
     "full size trained, then cut": "full size",
     "six models": "separate",
     "six models, all dims trained": "separate, all dims trained",
@@ -57,7 +58,24 @@ def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
     most, ends, slow = reports
     if method == "MIPIC":
         return slow[method]
-    return (ends if "aligned" in method or method not in most else most)[method]
+    # not all were measured on both models
+    return (ends if "aligned" in method or method not in most else most).get(method, [""] * 7)
+
+
+def layers_trained() -> Cells:
+    """Return scores before and after training by the layers that it keeps: by size, and the mean over the ladder."""
+    known = json.loads((RESULTS / "layers_trained" / "all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
+    shown, half = ["1L-16d", "3L-64d", "3L-384d", "6L-384d"], "3L-384d"
+    rows = [["", *(f"{task}, {size}" for task in ("STS-B", "Quora") for size in [*shown, "ladder"])]]
+    for name, found in known.items():
+        if name.startswith("seconds"):
+            continue
+        cells = []
+        for task in ("stsb", "quora"):
+            ladder = [score for size, score in found[task].items() if size != half]
+            cells += [*(found[task][size] for size in shown), sum(ladder) / len(ladder)]
+        rows.append([name.removesuffix(", 5e-05"), *(f"{cell:.1f}" for cell in cells)])
+    return rows
 
 
 def kept(folder: str, sts: str) -> Cells:

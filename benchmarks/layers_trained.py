@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -116,6 +117,10 @@ def trained(
     return model.eval()
 
 
+def _scored(scores: Scores, make: Callable[[], SentenceTransformer]) -> dict[str, dict[str, float]]:
+    return scores(make())
+
+
 def main() -> None:
     """Read the command line; train and score what is not known yet; write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,12 +152,12 @@ def main() -> None:
     if options.aligned:
         keep("aligned", lambda: scores(start(options, True, data)))
     for name in options.losses:
-        step = keep(f"seconds of a step, {name}", lambda name=name: seconds_of_a_step(BUILDS[name], data, options))
+        step = keep(f"seconds of a step, {name}", partial(seconds_of_a_step, BUILDS[name], data, options))
         for layers in [ENDS] if options.aligned else options.layers:
             steps = options.steps if layers == FIRST else round(options.steps * step[FIRST] / step[ENDS])
             what = f"{'aligned, then ' * options.aligned}{name}, {layers}, {steps} steps, {options.learning_rate:g}"
-            run = name, layers, steps, options.learning_rate, options.aligned
-            keep(what, lambda run=run: scores(trained(*run, data, options)))
+            make = partial(trained, name, layers, steps, options.learning_rate, options.aligned, data, options)
+            keep(what, partial(_scored, scores, make))
     write(known, file.with_suffix(".md"), options)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, StarbucksLoss
 from tests.support import families
-from tests.support.families import TEXTS, cut_by_hand
+from tests.support.families import ENDS, TEXTS, cut_by_hand
 from tests.support.losses import SumOfSquares, assert_gradients_close, gradients
 from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, train
@@ -78,7 +78,7 @@ def test_each_size_trains_embeddings_of_cut_routes(
     model = MODELS[name](tmp_path, Normalize()).double().train()
     task = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)
     found = MultiSizeLoss(model, task, [size], mini_batch_size=mini_batch_size)(columns(model, 3))["task"]
-    with cut_by_hand(model, size.num_layers):
+    with cut_by_hand(model, size.num_layers, ENDS[size.num_layers]):
         cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model, 3)]
     expected = task.compute_loss_from_embeddings(cut, None)
     assert found.item() == pytest.approx(expected.item(), abs=1e-6)
@@ -86,7 +86,7 @@ def test_each_size_trains_embeddings_of_cut_routes(
     assert_gradients_close(ours, theirs, 1e-6)
     for route in {"two Transformers": ("query", "document"), "one Transformer": ("query",)}[name]:
         reached = {key.split("layer")[1].split(".")[1] for key, value in ours.items() if route in key and "layer" in key}
-        assert reached >= {str(layer) for layer in range(size.num_layers)}, f"{route}: {reached}"
+        assert reached >= {str(layer) for layer in ENDS[size.num_layers]}, f"{route}: {reached}"
 
 
 def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
@@ -108,7 +108,7 @@ def test_wrapped_loss_reads_route_outputs(
     loss = recipe(model, SumOfSquares(), mini_batch_size=mini_batch_size)
     expected = 0.0
     for size, weight in loss.sampler.draw().items():
-        with cut_by_hand(model, size.num_layers):
+        with cut_by_hand(model, size.num_layers, ENDS[size.num_layers]):
             cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model)]
         expected += weight * SumOfSquares().compute_loss_from_embeddings(cut, None).item()
     assert loss(columns(model))[loss.task_name].item() == pytest.approx(expected, rel=1e-4)

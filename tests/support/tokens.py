@@ -57,6 +57,7 @@ class Case:
     dense: int | None = None
     normalize: bool = False
     padding_side: str = "right"
+    layers: str | None = "first"  # the papers' setting; None for the default, the first and the last
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -100,11 +101,11 @@ HALVES = {
 }
 
 
-def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> Tokens:
-    """Return token states of every layer, each from a separate forward pass through a physically cut model."""
+def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]], layers: str | None) -> Tokens:
+    """Return token states of every depth, each from a separate forward pass through a physically cut model."""
     states: Tokens = {}
     for num_layers in range(1, model.config.num_hidden_layers + 1):
-        with cut_by_hand(model, num_layers):
+        with cut_by_hand(model, num_layers, None if layers else families.ENDS[num_layers]):
             outputs = [model[0](dict(column)) for column in batch]
         states[num_layers] = [(out["token_embeddings"], out["attention_mask"]) for out in outputs]
     return states

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
-from tests.support.families import TEXTS, cut_by_hand
+from tests.support.families import ENDS, TEXTS, cut_by_hand
 
 OLD = [f"old {text}" for text in TEXTS]
 
@@ -56,7 +56,7 @@ def train(
 
 def embedded(model: SentenceTransformer, size: Size, prompt: str | None = None) -> list[Tensor]:
     """Embed queries and documents with the physically cut model, each by its route if there are several."""
-    with cut_by_hand(model, size.num_layers):
+    with cut_by_hand(model, size.num_layers, ENDS[size.num_layers]):
         columns = [
             model.encode_query(TEXTS, prompt=prompt, convert_to_tensor=True),
             model.encode_document(OLD, convert_to_tensor=True),

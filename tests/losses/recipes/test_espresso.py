@@ -76,6 +76,7 @@ CASES = {
     "one column, Normalize": Case(columns=1, normalize=True),
     "two columns": Case(),
     "three columns": Case(columns=3),
+    "first and last layers": Case(layers=None),
     "CLS": Case(pooling="cls"),
     "Normalize": Case(normalize=True),
     "pre-norm": Case(family="modernbert", pooling="cls"),
@@ -94,11 +95,11 @@ CASES = {
 def build(case: Case, folder: Path, dtype: torch.dtype = torch.float64) -> tuple[EspressoLoss, Any]:
     model = case.model(folder).to(dtype)
     wrapped, task = case.wrapped(model)
-    return EspressoLoss(model, wrapped, **case.arguments), task
+    return EspressoLoss(model, wrapped, layers=case.layers, **case.arguments), task
 
 
 def expected(loss: EspressoLoss, case: Case, task: Any, batch: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    tokens = physical_tokens(loss.model, batch)
+    tokens = physical_tokens(loss.model, batch, case.layers)
     raw, final = (embeddings(loss.model, tokens, normalize) for normalize in (False, True))
     dim = case.arguments.get("compress_dim", (case.dense or 32) // 4)
     of_task, compress = espresso(raw, final, dim, task)

@@ -46,6 +46,7 @@ CASES = {
     "one column, Normalize": Case(columns=1, normalize=True),
     "two columns": Case(),
     "three columns": Case(columns=3),
+    "first and last layers": Case(layers=None),
     "CLS": Case(pooling="cls"),
     "Normalize": Case(normalize=True),
     "CLS, Normalize, three columns": Case(columns=3, pooling="cls", normalize=True),
@@ -81,7 +82,7 @@ def build(case: Case, folder: Path, dtype: torch.dtype = torch.float64) -> tuple
     arguments = dict(case.arguments)
     if "checkpoints" in arguments:
         arguments["checkpoints"] = [Size(*checkpoint) for checkpoint in arguments["checkpoints"]]
-    loss = MIPICLoss(model, wrapped, **arguments)
+    loss = MIPICLoss(model, wrapped, kept_layers=case.layers, **arguments)
     if dtype == torch.float64:
         loss.double()
     generator = torch.Generator().manual_seed(3)
@@ -101,7 +102,7 @@ def own_parameters(loss: MIPICLoss, arguments: dict[str, Any]) -> list[tuple[str
 
 def expected(loss: MIPICLoss, case: Case, task: Any, batch: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     set_to = DEFAULTS | case.arguments
-    tokens = physical_tokens(loss.model, batch)
+    tokens = physical_tokens(loss.model, batch, case.layers)
     raw, final = (embeddings(loss.model, tokens, normalize) for normalize in (False, True))
     parts = {"mrl": set_to["alpha"] * oracle.mrl(final[4], set_to["dims"], task)}
     rest, columns = 1 - set_to["alpha"], range(len(batch))

@@ -86,8 +86,9 @@ def test_public_names_of_package() -> None:
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_to_model_card"}
     results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
+    graphs = {"export_onnx", "OnnxEmbedder"}
     objects = {"Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "DataWarning", "UsageError"}
-    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
+    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results | graphs
 
 
 def test_every_public_name_resolves() -> None:
@@ -110,7 +111,7 @@ def test_every_module_imports_and_defines_its_names() -> None:
 # rooms.
 BELOW = ("_hosts", "hall", "files", "model", "encoding", "hub", "cutting", "corpora", "plots", "report", "grid")
 ABOVE = ("losses", "pretraining", "own_data", "evaluation", "model_card", "cli", "__main__", "__init__")
-ROOMS = [*BELOW, "aligning", "queries", *ABOVE]
+ROOMS = [*BELOW, "aligning", "queries", "exporting", *ABOVE]
 
 
 def modules() -> dict[str, set[str]]:
@@ -183,7 +184,7 @@ def test_one_file_names_what_a_config_declares() -> None:
 DOORS = {
     *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "of", "_timed"),
     *("coordinate_spread", "evaluate_truncations", "__init__", "trainable_size", "_require_pooled_tokens"),
-    *("_some_layers", "remade", "layer_features", "finish", "reaching_heads"),
+    *("_some_layers", "remade", "_checked", "layer_features", "finish", "reaching_heads"),
 }
 
 
@@ -203,7 +204,7 @@ def test_imports_are_declared() -> None:
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
-        [one for extra in ("train", "eval", "plot", "report", "cli") for one in extras[extra]]
+        [one for extra in ("train", "eval", "plot", "report", "cli", "onnx") for one in extras[extra]]
     )
 
 
@@ -247,7 +248,8 @@ for room in ("pretraining", "report"):
     core |= {"DataWarning", "Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "UsageError"}
     core |= {"add_to_model_card", "sizes_ladder"}
     assert set(missing) == {*st_matryoshka2d.__all__, "pretraining", "report"} - core
-    extras = {"plot_speedup": "plot", "pretraining": "train", "report": "report"}
+    extras = dict.fromkeys(("export_onnx", "OnnxEmbedder"), "onnx")
+    extras |= {"plot_speedup": "plot", "pretraining": "train", "report": "report"}
     for name, told in missing.items():
         assert f"The extra [{extras.get(name, 'eval')}] of this package" in told
 

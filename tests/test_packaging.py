@@ -59,9 +59,11 @@ def test_import_is_light(statement: str) -> None:
     assert not heavy & imported_by(statement)
 
 
-def test_a_table_needs_numpy_and_tokenizers_alone() -> None:
-    loaded = imported_by("from st_matryoshka2d import TokenTable")
-    assert loaded >= {"numpy", "tokenizers"}
+@pytest.mark.parametrize(("name", "more"), [("TokenTable", set()), ("OnnxEmbedder", {"onnxruntime"})])
+def test_readers_of_files_need_few_packages(name: str, more: set[str]) -> None:
+    loaded = imported_by(f"from st_matryoshka2d import {name}")
+    assert loaded >= {"numpy", "tokenizers"} | more
+    assert not {"onnx", "onnxscript", "google.protobuf", "flatbuffers", "packaging"} & loaded
     assert not {"torch", "transformers", "sentence_transformers", "huggingface_hub", "safetensors", "scipy", "tqdm"} & loaded
 
 
@@ -184,7 +186,7 @@ def test_one_file_names_what_a_config_declares() -> None:
 DOORS = {
     *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "of", "_timed"),
     *("coordinate_spread", "evaluate_truncations", "__init__", "trainable_size", "_require_pooled_tokens"),
-    *("_some_layers", "remade", "_checked", "layer_features", "finish", "reaching_heads"),
+    *("_some_layers", "remade", "layer_features", "finish", "reaching_heads"),
 }
 
 

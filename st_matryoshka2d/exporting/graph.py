@@ -42,7 +42,7 @@ class Exportable:
                 "A model with a Router has a graph for each side. Save it, load a side, and export that: "
                 'load(folder, route="query").'
             )
-        whole = model if is_table(model) else _checked(model)
+        whole = model if is_table(model) else _plain(Pipeline.of(model))
         own = with_modules(whole, {name: share_memory(part) for name, part in whole.named_children()}, SentenceTransformer)
         own.truncate_dim = model.truncate_dim
         own.to("cpu").train(False)
@@ -84,12 +84,11 @@ class _TableGraph(nn.Module):
         return cast("Tensor", features["sentence_embedding"])[:, : self.dim]
 
 
-def _checked(model: SentenceTransformer) -> SentenceTransformer:
-    """Return a model with layers and without adapters; refuse one whose pooling asks how long a prompt is."""
-    pipeline = Pipeline.of(model)
+def _plain(pipeline: Pipeline) -> SentenceTransformer:
+    """Return the model without adapters; refuse one whose pooling asks how long a prompt is."""
     pipeline.require_padding()
-    leaves_out = any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules())
-    if leaves_out and any(model.prompts.values()):
+    leaves_out = any(isinstance(module, Pooling) and not module.include_prompt for module in pipeline.model.modules())
+    if leaves_out and any(pipeline.model.prompts.values()):
         raise UsageError(
             "The pooling of this model leaves out the tokens of the prompt (include_prompt=False), and a graph does not see "
             "where a prompt ends. Only a model whose pooling reads the prompt, or without prompts, can be exported."

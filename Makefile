@@ -34,7 +34,7 @@ example-serve_infinity: .venv-infinity/.ready
 example-clients_asymmetric: .venv-clients/.ready
 	.venv-clients/bin/python examples/clients_asymmetric.py
 
-test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
+test-backends: $(READY) .venv-backends/.ready  ## Let sentence-transformers export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
 
 docs: $(READY)  ## Build the documentation site into site/

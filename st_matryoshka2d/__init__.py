@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.latency import benchmark_latency
     from st_matryoshka2d.evaluation.truncations import evaluate_truncations
+    from st_matryoshka2d.exporting.export_onnx import export_onnx
+    from st_matryoshka2d.exporting.onnx_embedder import OnnxEmbedder
     from st_matryoshka2d.grid.compare import GridComparison
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
@@ -64,6 +66,8 @@ _HOME = {
     "hub.load": ["load"],
     "model_card.add": ["add_to_model_card"],
     "corpora.to_parquet": ["encode_to_parquet"],
+    "exporting.export_onnx": ["export_onnx"],
+    "exporting.onnx_embedder": ["OnnxEmbedder"],
     "plots.speedup": ["plot_speedup"],
     "queries.fit_queries": ["fit_queries"],
     "queries.token_table": ["TokenTable"],
@@ -77,6 +81,7 @@ __all__ = [
     "GridComparison",
     "GridEvaluator",
     "GridResult",
+    "OnnxEmbedder",
     "Recommendation",
     "Size",
     "SizesEncoder",
@@ -94,6 +99,7 @@ __all__ = [
     "encode_to_parquet",
     "evaluate",
     "evaluate_truncations",
+    "export_onnx",
     "fit_queries",
     "heal",
     "load",

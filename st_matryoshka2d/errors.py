@@ -14,6 +14,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "jinja2": "report",
     "typer": "cli",
+    **dict.fromkeys(("onnx", "onnx_ir", "onnxruntime", "onnxscript"), "onnx"),
 }
 
 _ON_PYPI = {"sklearn": "scikit-learn", "pytrec_eval": "pytrec-eval-terrier"}  # where the name is another

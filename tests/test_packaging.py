@@ -59,9 +59,11 @@ def test_import_is_light(statement: str) -> None:
     assert not heavy & imported_by(statement)
 
 
-def test_a_table_needs_numpy_and_tokenizers_alone() -> None:
-    loaded = imported_by("from st_matryoshka2d import TokenTable")
-    assert loaded >= {"numpy", "tokenizers"}
+@pytest.mark.parametrize(("name", "more"), [("TokenTable", set()), ("OnnxEmbedder", {"onnxruntime"})])
+def test_readers_of_files_need_few_packages(name: str, more: set[str]) -> None:
+    loaded = imported_by(f"from st_matryoshka2d import {name}")
+    assert loaded >= {"numpy", "tokenizers"} | more
+    assert not {"onnx", "onnxscript", "google.protobuf", "flatbuffers", "packaging"} & loaded
     assert not {"torch", "transformers", "sentence_transformers", "huggingface_hub", "safetensors", "scipy", "tqdm"} & loaded
 
 
@@ -87,8 +89,9 @@ def test_public_names_of_package() -> None:
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_to_model_card"}
     results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
+    graphs = {"export_onnx", "OnnxEmbedder"}
     objects = {"Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "DataWarning", "UsageError"}
-    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
+    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results | graphs
 
 
 def test_every_public_name_resolves() -> None:
@@ -111,7 +114,7 @@ def test_every_module_imports_and_defines_its_names() -> None:
 # rooms.
 BELOW = ("_hosts", "hall", "files", "model", "encoding", "hub", "cutting", "corpora", "plots", "report", "grid")
 ABOVE = ("losses", "pretraining", "own_data", "evaluation", "model_card", "cli", "__main__", "__init__")
-ROOMS = [*BELOW, "aligning", "healing", "queries", *ABOVE]
+ROOMS = [*BELOW, "aligning", "healing", "queries", "exporting", *ABOVE]
 
 
 def modules() -> dict[str, set[str]]:
@@ -204,7 +207,7 @@ def test_imports_are_declared() -> None:
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
-        [one for extra in ("train", "eval", "plot", "report", "cli") for one in extras[extra]]
+        [one for extra in ("train", "eval", "plot", "report", "cli", "onnx") for one in extras[extra]]
     )
 
 
@@ -248,7 +251,8 @@ for room in ("pretraining", "report"):
     core |= {"DataWarning", "Size", "SizesEncoder", "TokenTable", "TruncatedTransformer", "UsageError"}
     core |= {"add_to_model_card", "sizes_ladder"}
     assert set(missing) == {*st_matryoshka2d.__all__, "pretraining", "report"} - core
-    extras = {"plot_speedup": "plot", "pretraining": "train", "report": "report"}
+    extras = dict.fromkeys(("export_onnx", "OnnxEmbedder"), "onnx")
+    extras |= {"plot_speedup": "plot", "pretraining": "train", "report": "report"}
     for name, told in missing.items():
         assert f"The extra [{extras.get(name, 'eval')}] of this package" in told
 

@@ -69,7 +69,7 @@ def joined(model: SentenceTransformer, query: SentenceTransformer, document: Sen
     both.module_kwargs, both.truncate_dim = None, document.truncate_dim
     # Of a table of tokens they are empty. Under these names, because loading adds them where they
     # are missing, and then hides a prompt named "passage".
-    both.prompts |= {QUERY: _prompt(query, QUERY), DOCUMENT: _prompt(document, DOCUMENT)}
+    both.prompts |= {QUERY: prompt_of(query, QUERY), DOCUMENT: prompt_of(document, DOCUMENT)}
     return both
 
 
@@ -111,6 +111,7 @@ def _prompt_name(model: SentenceTransformer, name: str) -> str | None:
     return next((prompt for prompt in _PROMPTS.get(name, ()) if prompt in model.prompts), model.default_prompt_name)
 
 
-def _prompt(model: SentenceTransformer, name: str) -> str:
+def prompt_of(model: SentenceTransformer, name: str) -> str:
+    """Return the prompt of a side; under any other name, the default one, which `encode` puts in front of texts."""
     prompt = _prompt_name(model, name)
     return (model.prompts.get(prompt) if prompt else None) or ""

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.model_card.onnx_section import onnx_section
 from st_matryoshka2d.model_card.readme import card_of, describe_queries, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.model_card.sizes_section import declarations, sizes_section
@@ -22,7 +23,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     `README.md` gets a section "Layers and dimensions", or "Queries and documents" for an
     `asymmetric` model, or "Token table" for the cut of 0 layers; with a grid a section "Sizes" with
     a table, and a heat map `grid.png`; and with a smaller vocabulary a section "Vocabulary" with
-    what it was made of, and what it costs.
+    what it was made of, and what it costs; and with a graph of `export_onnx` in the folder a section
+    "ONNX".
     A second call replaces them. Saving a model writes a new card, so call this after saving, then
     upload the folder. To show the model's name on the Hub, set it before saving:
     `model.model_card_data.set_model_id("you/name")`.
@@ -52,7 +54,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     table = table_section(place, name)
     sizes = table or sides_section(place, name) or sizes_section(place, name)
     vocabulary = next((each.vocabulary for each in declarations(place) if each.vocabulary), None)
-    if not sizes and grid is None and vocabulary is None:
+    graph = onnx_section(place, name)
+    if not (sizes or graph) and grid is None and vocabulary is None:
         raise UsageError(
             f"There is nothing to add: the model in {folder} is a plain one, and no config says what it can be cut to or "
             "was cut from. Pass a grid of its scores."
@@ -68,3 +71,5 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         write_section(readme, "trained sizes", sizes)
     if vocabulary:
         write_section(readme, "vocabulary", vocabulary_section(vocabulary))
+    if graph:
+        write_section(readme, "onnx", graph)

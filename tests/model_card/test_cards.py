@@ -43,6 +43,16 @@ def test_a_smaller_vocabulary_is_told(tiny: SentenceTransformer, tmp_path: Path)
     assert "| en | 1 |  |  |" in card, "nothing was left out of it"
 
 
+def test_a_graph_beside_the_model_is_told(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    for name in ("model.onnx", "onnx_embedder.json"):
+        (tmp_path / name).write_bytes(bytes(250_000))
+    for _ in range(2):
+        add_to_model_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
+
+
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_name_is_the_id_that_card_loads(grid: GridResult, tmp_path: Path, quote: str) -> None:
     readme = tmp_path / "README.md"

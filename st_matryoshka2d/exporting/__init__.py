@@ -1,0 +1,1 @@
+"""A model as one ONNX graph, from tokens to the embedding, and reading it without torch."""

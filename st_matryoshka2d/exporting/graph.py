@@ -141,7 +141,9 @@ def export_graph(graph: nn.Module, file: Path) -> None:
     }
     try:
         with torch.no_grad():
-            program = torch.onnx.export(graph.eval(), (tokens, (tokens > 0).long()), dynamo=True, verbose=False, **names)
+            program: Any = torch.onnx.export(
+                graph.eval(), (tokens, (tokens > 0).long()), dynamo=True, verbose=False, **names
+            )
     except torch.onnx.OnnxExporterError as error:
         raise UsageError(
             f"torch cannot export this model to ONNX: {str(error).strip()[:300]}. Another release of torch or of onnxscript "

@@ -43,8 +43,8 @@ class OnnxEmbedder:
         >>> _ = export_onnx(truncate(model, "1L-64d"), "small-onnx", int8=True)  # once, where torch is
 
         >>> embedder = OnnxEmbedder.load("small-onnx")
-        >>> embedder.encode_query("a cat").shape
-        (64,)
+        >>> embedder.encode_query(["a cat", "rain"], truncate_dim=32).shape
+        (2, 32)
     """
 
     def __init__(self, folder: Path, num_threads: int | None = None) -> None:
@@ -84,8 +84,8 @@ class OnnxEmbedder:
             >>> try:
             ...     OnnxEmbedder.load("no such folder")
             ... except ValueError as error:
-            ...     print(str(error)[:47])
-            no such folder is no exported model: it has no
+            ...     print(str(error)[:36])
+            no such folder is no exported model:
         """
         return cls(Path(folder), num_threads)
 
@@ -118,14 +118,7 @@ class OnnxEmbedder:
     def encode_query(
         self, texts: str | Iterable[str], *, truncate_dim: int | None = None
     ) -> Float[np.ndarray, "*texts dim"]:
-        """Embed queries, with the model's prompt for them; otherwise as `encode`.
-
-        Example:
-            >>> from st_matryoshka2d import export_onnx, truncate
-            >>> embedder = export_onnx(truncate(model, "1L-64d"), "small-onnx")
-            >>> embedder.encode_query(["rain", "sun"], truncate_dim=32).shape
-            (2, 32)
-        """
+        """Embed queries, with the model's prompt for them; otherwise as `encode`."""
         return self._embed(texts, "query", truncate_dim)
 
     def encode_document(

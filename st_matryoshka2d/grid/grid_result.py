@@ -180,7 +180,8 @@ class GridResult(Scores):
                 binary.
             max_megabytes: Millions of bytes of a checkpoint, as in the `megabytes` of
                 `benchmark_latency`; needs `with_latency`. A smaller `vocabulary=` of `truncate`
-                lowers those of all sizes.
+                lowers those of all sizes. A file of `export_onnx(..., int8=True)` has a quarter of
+                them: pass four times what it may have, and score the file.
             task: Name of one task; None for the mean over tasks.
             metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
             reference: Grid to which scores are relative, such as that of the model before training;

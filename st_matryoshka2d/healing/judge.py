@@ -55,6 +55,7 @@ class Judge:
         """Return the one of two whose embeddings of the texts that are left out are nearer to the whole model's."""
         return max(one, other, key=self.cosine)
 
+    @torch.enable_grad()
     def readout(self, cut: SentenceTransformer, *, unit: bool) -> Affine | None:
         """Fit a map behind a cut as `align` does; None if it adds less than half a point on texts left out."""
         states = torch.stack([self.embedded(cut, self.seen), self.whole], 1)

@@ -36,7 +36,11 @@ def test_it_imports_public_names_alone() -> None:
         others = {name for name in inside if not name.startswith("st_matryoshka2d.cli.")}
         # and what a config says, and how titles and texts are joined, each in one place
         known = {"st_matryoshka2d.errors", "st_matryoshka2d.model.declaration", "st_matryoshka2d._hosts.mteb_texts"}
-        known |= {"st_matryoshka2d.model.readout", "st_matryoshka2d.sizes"}  # which weights a size has
+        known |= {
+            "st_matryoshka2d.model.layers",
+            "st_matryoshka2d.model.readout",
+            "st_matryoshka2d.sizes",
+        }  # what a size has
         assert others <= known, path
 
 

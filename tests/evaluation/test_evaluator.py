@@ -416,7 +416,7 @@ def test_training_with_an_adapter_is_scored(
     evaluator = GridEvaluator(task, sizes, write_csv=False, primary_size="2L-8d")
     schedule = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.02}
     best = {"load_best_model_at_end": True, "metric_for_best_model": evaluator.primary_metric, "greater_is_better": True}
-    train(model, RECIPES["Starbucks"](model, layers="first"), tmp_path, max_steps=2, evaluator=evaluator, **schedule, **best)
+    train(model, RECIPES["Starbucks"](model), tmp_path, max_steps=2, evaluator=evaluator, **schedule, **best)
     assert "Could not load the best model" not in caplog.text
     (found,) = evaluator.history
     (subset,) = task.dataset.values()

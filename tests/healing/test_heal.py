@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, heal, truncate
+from st_matryoshka2d.aligning import own_space, ridge
 from st_matryoshka2d.healing import judge, regress, repair
 from st_matryoshka2d.healing.heal import Judge
 from st_matryoshka2d.sizes import full_size
@@ -50,6 +51,18 @@ def test_weights_are_its_own(tiny: SentenceTransformer) -> None:
     first: Any = healed[0]
     expected = dict(tiny[0].model.embeddings.named_parameters())
     assert all(torch.equal(weight, expected[name]) for name, weight in first.model.embeddings.named_parameters())
+
+
+def test_a_readout_on_many_texts_is_refined(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    refined: list[int] = []
+    for module in (ridge, own_space):
+        monkeypatch.setattr(module, "MANY", 20)  # texts, in place of 2,000
+    gradients = own_space.refined
+    monkeypatch.setattr(own_space, "refined", lambda *given: (refined.append(1), gradients(*given))[1])
+    monkeypatch.setattr(judge, "_POINTS", -2.0)  # it stays, whatever it adds
+    healed = heal(tiny, MORE, num_layers=2)
+    assert refined == [1]
+    assert cosines(healed, tiny) > cosines(truncate(tiny, num_layers=2), tiny)
 
 
 def test_with_all_layers_nothing_changes(tiny: SentenceTransformer) -> None:

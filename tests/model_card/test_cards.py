@@ -227,7 +227,7 @@ def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
 
 def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.model_card_data.set_model_id("you/whole")
-    train(tiny, TwoDMSELoss(tiny, CoSENTLoss(tiny), layers="first"), tmp_path / "run", scored(), max_steps=1)
+    train(tiny, TwoDMSELoss(tiny, CoSENTLoss(tiny)), tmp_path / "run", scored(), max_steps=1)
     small = truncate(truncate(tiny, num_layers=3, dim=16), num_layers=2)
     small.model_card_data.set_model_id("you/small")
     small.save_pretrained(str(tmp_path / "cut"))

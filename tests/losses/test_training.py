@@ -100,6 +100,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("name", "recipe"), cases())
 def test_the_physically_cut_model_learns(tiny: SentenceTransformer, recipe: str, name: str, tmp_path: Path) -> None:
     setup = SETUPS[name]
+    torch.manual_seed(0)  # an adapter begins at random values, which decide how much twelve steps teach
     setup.prepare(tiny)
     loss = RECIPES[recipe](tiny, mini_batch_size=setup.mini_batch_size)
     watch = Watch(tiny, recipe, setup.prompt)

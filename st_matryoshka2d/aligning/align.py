@@ -25,8 +25,8 @@ from st_matryoshka2d.aligning.sample import (
     warn_without_prompts,
     without_copies,
 )
+from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from st_matryoshka2d.aligning.sample import Part
-from st_matryoshka2d.encoding.texts import checked_text, rows_of
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.texts import checked_text, rows_of
 
 _NEEDED = "a list of pairs (query, document), or a table with these two columns"
 

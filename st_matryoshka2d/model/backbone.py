@@ -89,6 +89,13 @@ def core(model: PreTrainedModel) -> PreTrainedModel:
     return network
 
 
+def made_by(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    """Run a network; return the state after its last layer, and what its head makes of that, if it has one."""
+    below = core(network)
+    state: Tensor = below(**inputs).last_hidden_state
+    return [state] if below is network else [state, network(**inputs).logits]
+
+
 def _joined(start: str, path: str) -> str:
     return f"{start}.{path}".strip(".")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from st_matryoshka2d._hosts.transformers import as_read
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.backbone import Backbone, architecture, core, find_backbone, refusal, shallow_view
-from st_matryoshka2d.model.copies import same, settings, share_memory, skeleton, trial
+from st_matryoshka2d.model.backbone import Backbone, architecture, core, find_backbone, made_by, refusal, shallow_view
+from st_matryoshka2d.model.copies import rebuilt_from, same, settings, share_memory, skeleton, trial
 from st_matryoshka2d.model.cut_config import cut_config, per_layer
 from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.layers import ENDS, Layers
@@ -117,26 +117,6 @@ def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> Non
         for alone, wanted in zip(made_by(rebuilt, inputs), [cut, *by_head], strict=True):
             _require_close(alone, wanted, f"the cut at {depth} and its config alone", of=(rebuilt, view))
         _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
-
-
-def made_by(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-    """Run a network; return the state after its last layer, and what its head makes of that, if it has one."""
-    below = core(network)
-    state: Tensor = below(**inputs).last_hidden_state
-    return [state] if below is network else [state, network(**inputs).logits]
-
-
-def rebuilt_from(view: PreTrainedModel) -> PreTrainedModel:
-    """Rebuild a model as loading a saved cut does: from its config alone, then with its tensors."""
-    rebuilt = skeleton(type(view), as_read(view.config))
-    for name, _ in list(rebuilt.named_children()):
-        if getattr(view, name, None) is None:
-            # built without it, such as the encoder of a masked LM without its pooler
-            setattr(rebuilt, name, None)
-    rebuilt.load_state_dict(view.state_dict(), assign=True)
-    nn.Module.to(rebuilt, view.device)
-    rebuilt.train(False)
-    return rebuilt
 
 
 def _require_close(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Asked:
         self.first = np.mean(found, axis=0)
 
 
-def _metrics(relevant: dict[str, int], ranked: list[str]) -> tuple[float, float]:
+def _metrics(relevant: Mapping[str, int], ranked: list[str]) -> tuple[float, float]:
     """Return nDCG@10 and MRR@10 of one ranking; a document is relevant or not."""
     right = [place for place, name in enumerate(ranked[:10]) if relevant.get(name)]
     best = sum(1 / np.log2(place + 2) for place in range(min(10, sum(map(bool, relevant.values())))))
@@ -133,7 +133,7 @@ def report(table: pd.DataFrame, times: pd.DataFrame, file: Path, about: list[str
     """Write the table with the share of the gain that each model keeps."""
     lines = ["# Half of a reranker's layers", "", *about, ""]
     for name in TASKS:
-        rows: list[dict[str, Any]] = table[table["set"] == name].to_dict("records")
+        rows: list[Any] = table[table["set"] == name].to_dict("records")
         start, whole = (next(row for row in rows if row["model"] == of) for of in ("first stage", "whole"))
         found = [["", "layers", "nDCG@10", "MRR@10", "of the gain, nDCG@10", "of the gain, MRR@10"]]
         for row in rows:
@@ -144,7 +144,7 @@ def report(table: pd.DataFrame, times: pd.DataFrame, file: Path, about: list[str
             )
         lines += [f"## {TASKS[name]}: {start['queries']} queries", "", *markdown(found), ""]
     speeds = [["layers", "pairs a second", "times the whole"]]
-    timed: list[dict[str, Any]] = times.to_dict("records")
+    timed: list[Any] = times.to_dict("records")
     speeds += [
         [str(row["num_layers"]), f"{1000 / row['milliseconds_per_text']:.1f}", f"{row['speedup']:.2f}"] for row in timed
     ]

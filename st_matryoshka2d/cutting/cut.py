@@ -36,7 +36,7 @@ def cut_of(
     if is_asymmetric(model) or is_table(model):
         return _narrowed(model, num_layers, dim), Declaration.of(model.config)
     pipeline = Pipeline.of(model, BaseModel)
-    pipeline.kind.require_dims(dim)
+    pipeline.kind.require_dims(dim, pipeline.full)
     if layers is not None and num_layers is not None:
         pipeline = pipeline.keeping(of_depth(layers, num_layers), [num_layers])
     return cut_to(pipeline, num_layers, dim), pipeline.declaration

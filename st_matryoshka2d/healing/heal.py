@@ -176,7 +176,7 @@ def _start(
         depth = depth_of_choice(layers, depth)
     if depth is None:
         raise UsageError("heal needs a number of layers: pass a size such as '3L-384d', num_layers, or a list of layers.")
-    pipeline.kind.require_dims(width)
+    pipeline.kind.require_dims(width, pipeline.full)
     if (narrow := getattr(pipeline.model, "truncate_dim", None)) is not None:
         raise UsageError(
             f"The model has truncate_dim={narrow}, but layers are healed for all of its dims. Set truncate_dim = None, and "

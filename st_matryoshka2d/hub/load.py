@@ -159,7 +159,6 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[Any, Declaratio
     with quiet_loading():
         model = _assembled(source, kwargs, checkpoint if plan.is_copy else source)
     kind = kind_of(model)
-    kind.require_dims(dim)
     network = Pipeline.of(model, kind.cls).transformer.model
     if piece:
         if checkpoint.commit:
@@ -169,7 +168,8 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[Any, Declaratio
     if cut.declaration.readouts is not None:
         add_readouts(model, checkpoint, cut.declaration, cut.layers.total, cut.num_layers)
     full = Size(cut.layers.total, full_size(model).dim)
-    if dim is not None:
+    kind.require_dims(dim, full)
+    if dim is not None and not kind.no_dims:
         model.truncate_dim = within(dim, full.dim, "dim")
     size = full_size(model)
     declared = cut.declaration.cut(size, full, cut.kept, checkpoint.name if checkpoint.commit else None)

@@ -158,9 +158,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", required=True, help="folder of the reranker")
     parser.add_argument("--layers", type=int, help="to keep (default: half)")
-    parser.add_argument("--queries", type=int, default=100, help="of each task, at most")
-    parser.add_argument("--pairs", type=int, default=1200, help="that a fit reads")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--queries", type=int, default=60, help="of each task, at most")
+    parser.add_argument("--pairs", type=int, default=500, help="that a fit reads")
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--bf16", action="store_true", help="score in bfloat16")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -168,15 +168,15 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model_name(options.model)}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
+    whole = CrossEncoder(options.model, device="cpu")
+    times = benchmark_latency(whole, whole.config.num_hidden_layers // 2, rounds=8, show_progress_bar=False)
+    times.round(4).to_csv(file.with_name(f"{file.stem}-times.csv"), index=False)
     for row in rows_of(options, {*zip(table["set"], table["model"], strict=True)}):
         if ((table["set"] == row["set"]) & (table["model"] == row["model"])).any():
             continue
         table = pd.concat([table, pd.DataFrame([row])], ignore_index=True) if len(table) else pd.DataFrame([row])
         table.round(5).to_csv(file, index=False)
         print(row, flush=True)
-    whole = CrossEncoder(options.model, device="cpu")
-    times = benchmark_latency(whole, whole.config.num_hidden_layers // 2, rounds=8, show_progress_bar=False)
-    times.round(4).to_csv(file.with_name(f"{file.stem}-times.csv"), index=False)
     read = f"A fit read {options.pairs:,} pairs. Scored in {'bfloat16' if options.bf16 else 'float32'}; {described('cpu')}."
     report(table, times, file.with_suffix(".md"), [read])
 

@@ -9,6 +9,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _minibatch_ranges
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
@@ -17,10 +18,10 @@ from torch import Tensor, nn
 UNNAMED: str = SentenceTransformer._model_card_model_id_placeholder
 
 
-def load_with_classes(name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> SentenceTransformer:
+def load_with_classes(cls: type[BaseModel], name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> BaseModel:
     """Load a model whose `modules.json` may name these classes: no code of the checkpoint runs for them."""
     # The Trainer reads its checkpoints in this way; there is no public one.
-    return SentenceTransformer._load_with_module_classes(name, dict(classes), **kwargs)
+    return cls._load_with_module_classes(name, dict(classes), **kwargs)
 
 
 def route_name(router: Router, features: Mapping[str, Any]) -> str:
@@ -28,12 +29,12 @@ def route_name(router: Router, features: Mapping[str, Any]) -> str:
     return str(router._resolve_route(task=features.get("task"), modality=features.get("modality")))
 
 
-def card_text(model: SentenceTransformer) -> str | None:
+def card_text(model: BaseModel) -> str | None:
     """Return the text of the card that a model was loaded with, which saving writes again."""
     return model._model_card_text
 
 
-def drop_card_text(model: SentenceTransformer) -> None:
+def drop_card_text(model: BaseModel) -> None:
     """Let saving write a new card."""
     model._model_card_text = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -19,7 +20,7 @@ from st_matryoshka2d.model.sides import with_modules
 Precision = Mapping[str, torch.dtype]
 
 
-def reference(pipeline: Pipeline) -> SentenceTransformer:
+def reference(pipeline: Pipeline) -> Any:
     """Return the whole model with all depths' readouts, in float32 and in evaluation mode; it shares what is so already."""
     return cut_to(pipeline).float().train(False)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
@@ -30,6 +29,7 @@ from st_matryoshka2d.model.copies import settled
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, replace_card
+from st_matryoshka2d.model.kind import kind_of
 from st_matryoshka2d.model.layers import depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
@@ -51,7 +51,7 @@ def load(
     route: str | None = None,
     allow_bin: bool = False,
     **kwargs: Any,
-) -> SentenceTransformer:
+) -> Any:
     """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is
@@ -59,21 +59,24 @@ def load(
     files are downloaded.
 
     Args:
-        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
+        name_or_path: Hub id or folder of a model that sentence-transformers can load: a
+            `SentenceTransformer`, `CrossEncoder`, `SparseEncoder` or `MultiVectorEncoder`, as its
+            `config_sentence_transformers.json` says. A plain checkpoint of transformers is a
+            `CrossEncoder` if it has a classifier, otherwise a `SentenceTransformer`. One that was
             saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
             the last ones do, are copied from a folder to a temporary one meanwhile.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
             model is loaded, an aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
             `fit_queries`, as for `truncate`; the network is not read.
-        dim: Dimensions to keep, 1..D; None for all.
+        dim: Dimensions to keep, 1..D; None for all. Only a `SentenceTransformer` has some to choose from.
         layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds
             queries with an `asymmetric` model. The result has no `Router`; its `encode` has the
             prompt of that side.
         allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with
             `weights_only=True`.
-        **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`,
+        **kwargs: Arguments of the model's class: `device`, `revision`, `token`, `model_kwargs`,
             ...
 
     Raises:
@@ -121,7 +124,7 @@ def _cut_whole(
     num_layers: int | None,
     dim: int | None,
     layers: str | Sequence[int] | None,
-) -> tuple[SentenceTransformer, Declaration, Size]:
+) -> tuple[Any, Declaration, Size]:
     """Load all weights and cut the model; also return what the whole declares, and its size."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, kwargs)
@@ -137,11 +140,11 @@ def _cut_whole(
     if num_layers is not None or dim is not None:
         small, declared = cut_of(whole, num_layers, dim, layers)
     if (size := full_size(small)) != full:
-        name_apart(small, whole, size)
+        name_apart(small, whole, checkpoint.kind.told(size))
     return small, declared, full
 
 
-def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
+def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[Any, Declaration, Size]:
     """Load some layers, and check that they equal those of the whole; also return what that declares, and its size."""
     checkpoint, piece = plan.checkpoint, plan.piece
     kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **cut.changed}}
@@ -155,7 +158,9 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransfo
     # checked without it.
     with quiet_loading():
         model = _assembled(source, kwargs, checkpoint if plan.is_copy else source)
-    network = Pipeline.of(model).transformer.model
+    kind = kind_of(model)
+    kind.require_dims(dim)
+    network = Pipeline.of(model, kind.cls).transformer.model
     if piece:
         if checkpoint.commit:
             model.model_card_data.set_base_model(checkpoint.name, revision=revision)
@@ -167,18 +172,19 @@ def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransfo
     if dim is not None:
         model.truncate_dim = within(dim, full.dim, "dim")
     size = full_size(model)
-    cut.declaration.cut(size, full, cut.kept, checkpoint.name if checkpoint.commit else None).write(model.config)
+    declared = cut.declaration.cut(size, full, cut.kept, checkpoint.name if checkpoint.commit else None)
+    kind.declared(declared).write(model.config)
     if size != full:
         replace_card(model)  # it describes the whole model; saving writes a new card
-        name_apart(model, model, size)
+        name_apart(model, model, kind.told(size))
     return model, cut.declaration, full
 
 
-def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> Any:
     """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
         with one_load_at_a_time:
-            model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
+            model = load_with_classes(named.kind.cls, checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise UsageError(f"The weights of {named.name} do not fit its modules. {error}") from error
@@ -199,7 +205,7 @@ def _router(checkpoint: Checkpoint) -> dict[str, type[Router]]:
     return {} if checkpoint.route is None else {checkpoint.modules[0][0]: _only(checkpoint.route)}
 
 
-def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
+def _side(model: Any, route: str) -> Any:
     """Return a loaded route as a model without a `Router`, with a name and a card of its own."""
     side = side_of(model, route)
     name_apart(side, model, route)

@@ -16,7 +16,7 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
+from st_matryoshka2d.hub.checkpoint import ABOUT, WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.weights import read_config, without_pickles
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, take_origin
@@ -99,7 +99,6 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 put(container, name, new)
 
 
-_ABOUT = "config_sentence_transformers.json"
 _PROMPTS = ("query", "document")  # of a checkpoint that names none, as in sentence-transformers
 
 
@@ -116,7 +115,7 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     of = None if checkpoint.commit is None else checkpoint.name
     modules: list[nn.Module] = [Table.of(stored.table, {**stored.table.fit, "model": of})]
     modules += [Normalize() for kind, _ in checkpoint.modules[-1:] if kind.endswith(".Normalize")]
-    about = json.loads(checkpoint.fetch(_ABOUT).read_text(encoding="utf-8")) if _ABOUT in checkpoint.files else {}
+    about = json.loads(checkpoint.fetch(ABOUT).read_text(encoding="utf-8")) if ABOUT in checkpoint.files else {}
     model = SentenceTransformer(
         modules=modules,
         device=kwargs.get("device"),

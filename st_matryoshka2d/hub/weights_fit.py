@@ -149,7 +149,7 @@ def check_complete(pipeline: nn.Module, where: str) -> None:
 
 
 def _absent(network: PreTrainedModel) -> list[str]:
-    """List missing weights in the blocks, or that the output depends on, unlike those of a pooling head that is not read."""
+    """List missing weights in the blocks, or that the output depends on, unlike those of an unused pooling head."""
     made_up = not_loaded(network)  # transformers initialised them
     if not made_up:
         return []

@@ -30,6 +30,10 @@ class Kind:
     reads_pairs: bool = False  # (query, document), not texts
     no_dims: str = ""  # why no number of dims can be chosen; empty if one can
 
+    def run(self, model: Any, texts: Sequence[Any], **settings: Any) -> Any:
+        """Embed texts, or score pairs."""
+        return (model.predict if self.reads_pairs else model.encode)(texts, **settings)
+
     def told(self, size: Size) -> str:
         """Write a size; without its dims if they say nothing."""
         return f"{size.num_layers}L" if self.no_dims else str(size)

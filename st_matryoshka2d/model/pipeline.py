@@ -175,7 +175,8 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module], has_head: bool) -
             head |= {".".join([place, *path]): module for path, module in on_route(following, name).items()}
         routes[name] = Route(_checked(start, head.values(), has_head, f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
-        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
+        # that of the last module that has one; a `SpladePooling` counts its tokens when it first runs
+        widths[name] = int(known[-1].get_embedding_dimension() or routes[name].transformer.model.config.vocab_size)
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise UsageError(

@@ -33,7 +33,7 @@ def is_asymmetric(model: object) -> bool:
     return None not in depths and len(depths) > 1
 
 
-def sides_of(model: SentenceTransformer) -> dict[str, SentenceTransformer]:
+def sides_of(model: Any) -> dict[str, SentenceTransformer]:
     """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
     return {name: side_of(model, name) for name in (QUERY, DOCUMENT)} if is_asymmetric(model) else {}
 

@@ -69,21 +69,7 @@ def with_rows(model: BaseModel, made: Mapping[Holder, Shrunk]) -> Any:
         elif any(holder in made for holder in module.modules()):
             inside = {name: part and remade(part) for name, part in parts(module).items()}
             new[module] = around(module, inside)
-        return beside(module)
-
-    def beside(module: nn.Module) -> nn.Module:
-        """Copy a module that has no tokens of its own, but may know how many there are."""
-        if module not in new:
-            new[module] = share_memory(module)
-            for part in new[module].modules():
-                if named := [name for name, value in vars(part).items() if name.endswith(_IDS) and value is not None]:
-                    raise UsageError(
-                        f"{type(part).__name__} of this model names tokens by their ids ({named[0]}), which would change, so "
-                        "its vocabulary is not cut."
-                    )
-                if isinstance(part, SpladePooling):
-                    part.embedding_dimension = None  # it counts them when it first runs
-        return new[module]
+        return new.setdefault(module, _beside(module))
 
     # a caller's inference_mode would be in the rows, which could not be trained
     with torch.inference_mode(False):
@@ -92,6 +78,20 @@ def with_rows(model: BaseModel, made: Mapping[Holder, Shrunk]) -> Any:
     if not kind_of(model).no_dims:
         whole.truncate_dim = model.truncate_dim
     return whole
+
+
+def _beside(module: nn.Module) -> nn.Module:
+    """Copy a module that has no tokens of its own, but may know of them; refuse one that names some by their ids."""
+    copied = share_memory(module)
+    for part in copied.modules():
+        if named := [name for name, value in vars(part).items() if name.endswith(_IDS) and value is not None]:
+            raise UsageError(
+                f"{type(part).__name__} of this model names tokens by their ids ({named[0]}), which would change. Its "
+                "vocabulary is not cut."
+            )
+        if isinstance(part, SpladePooling):
+            part.embedding_dimension = None  # it counts them when it first runs
+    return copied
 
 
 def words_of(network: PreTrainedModel) -> nn.Embedding:

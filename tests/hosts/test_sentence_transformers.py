@@ -32,7 +32,7 @@ def test_a_module_of_ours_loads_without_trust(tiny: SentenceTransformer, tmp_pat
     model = copy.deepcopy(tiny)
     model[0].__class__ = Ours
     model.save_pretrained(str(tmp_path))
-    loaded = hosts.load_with_classes(str(tmp_path), {"elsewhere.Ours": Ours}, device="cpu")
+    loaded = hosts.load_with_classes(SentenceTransformer, str(tmp_path), {"elsewhere.Ours": Ours}, device="cpu")
     assert type(loaded[0]) is Ours
     assert (loaded.encode(TEXTS) == tiny.encode(TEXTS)).all()
 

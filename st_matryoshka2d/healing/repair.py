@@ -15,7 +15,7 @@ from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.healing.blocks import Block, Branch, find_blocks
 from st_matryoshka2d.healing.regress import Sums, best_change
-from st_matryoshka2d.healing.states import Batches, Place, Reached, reached, read
+from st_matryoshka2d.healing.states import Batches, Place, Reached, reached, read, tokens_of_texts
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
@@ -61,7 +61,9 @@ class Fit:
                 goal, length = self._to_reach(own, states[self.goal])
                 if has_bias:
                     z = torch.cat([z, z.new_ones(len(z), 1)], 1)
-                of_part.add(z / length, (goal - own) / length)
+                # texts count alike, as they do in pooling: otherwise long ones, which are rarely queries, rule the fit
+                scale = length * tokens_of_texts(features).sqrt()
+                of_part.add(z / scale, (goal - own) / scale)
                 bar.update(1)
         change = best_change(*sums, has_bias=has_bias).to(self.linear.weight)
         self.linear.weight.add_(change[: self.linear.in_features].T)

@@ -86,3 +86,9 @@ def reached(model: SentenceTransformer, batches: Batches, places: Collection[Pla
         found.append(Reached(features, states))
         bar.update()
     return found
+
+
+def tokens_of_texts(features: dict[str, Any]) -> Tensor:
+    """Return for each real token, in the order of `read`, how many its text has; one column."""
+    mask: Tensor = features["attention_mask"].bool()
+    return mask.sum(1, keepdim=True).expand_as(mask)[mask][:, None].float()

@@ -189,7 +189,7 @@ def test_many_texts_get_as_many_passes_as_there_is_time_for(
 
 
 def test_states_fill_the_room_and_no_more(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three goals of a batch of 4 texts, of at most 10 tokens each, have at most 15 KiB; one batch more than fits is read."""
+    """Three goals of a batch of 4 texts, of at most 10 tokens each, have at most 15 KiB; the last batch read may exceed."""
     reached, read = repair.reached, dict[int, int]()
 
     def noted(*args: Any) -> Any:

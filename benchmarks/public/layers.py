@@ -74,9 +74,11 @@ def healed(
 
 def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], dict[str, SentenceTransformer]]]:
     """Name the ways to heal: to each sixth of the layers, and to half of them with gradient descent."""
-    given = {f"heal, {share}" if share else "heal": {"sixths": sixths} for sixths, share in _SIXTHS.items()}
-    given["heal, 200 steps"] = {"steps": 200}
-    return {name: partial(healed, read=read, name=name, **settings) for name, settings in given.items()}
+    given = {f"heal, {share}" if share else "heal": (sixths, 0) for sixths, share in _SIXTHS.items()}
+    given["heal, 200 steps"] = 3, 200
+    return {
+        name: partial(healed, read=read, name=name, sixths=sixths, steps=steps) for name, (sixths, steps) in given.items()
+    }
 
 
 def trained(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:

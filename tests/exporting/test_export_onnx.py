@@ -20,7 +20,17 @@ from _demo import data as demo_data
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_matryoshka2d import OnnxEmbedder, UsageError, align, asymmetric, export_onnx, fit_queries, load, truncate
+from st_matryoshka2d import (
+    OnnxEmbedder,
+    UsageError,
+    align,
+    asymmetric,
+    benchmark_latency,
+    export_onnx,
+    fit_queries,
+    load,
+    truncate,
+)
 from tests.support import families
 from tests.support.adapters import adapted
 from tests.support.launch import finished
@@ -155,8 +165,8 @@ def test_8_bits(minilm: SentenceTransformer, tmp_path: Path) -> None:
     texts = [row for column in ("sentence1", "sentence2") for row in demo_data.scored_pairs(100)[column]]
     cosines = (embedder.encode(texts) * minilm.encode(texts)).sum(1)
     assert cosines.mean() > 0.98
-    weights = sum(weight.numel() for weight in minilm.parameters())
-    assert 1.0 < (tmp_path / "model.onnx").stat().st_size / weights < 1.1
+    times = benchmark_latency(minilm, [6], batch_size=1, rounds=1, int8=True)
+    assert (tmp_path / "model.onnx").stat().st_size / 1e6 == pytest.approx(times["megabytes"].item(), abs=0.5)
 
 
 @pytest.mark.filterwarnings("ignore:Task name other", "ignore:Some prompts are not")

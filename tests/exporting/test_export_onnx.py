@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import mteb
@@ -177,7 +178,15 @@ def test_mteb_takes_it(model: SentenceTransformer, folder: Path) -> None:
             mteb.evaluate(one, task, **settings).task_results[0] for one in (OnnxEmbedder.load(folder), model)
         )
         assert found.get_score() == pytest.approx(expected.get_score(), abs=1e-4)
-    assert OnnxEmbedder.load(folder).mteb_model_meta.name == "onnx/folder"
+
+
+def test_mteb_tells_files_of_one_name_apart(folder: Path, tmp_path: Path) -> None:
+    other = Path(copytree(folder, tmp_path / "folder"))
+    with (other / "model.onnx").open("ab") as graph:
+        graph.write(onnx.ModelProto(producer_version="other").SerializeToString())
+    one, same, apart = (OnnxEmbedder.load(each).mteb_model_meta for each in (folder, folder, other))
+    assert one.name == apart.name == "onnx/folder"
+    assert one.revision == same.revision != apart.revision
 
 
 @pytest.mark.slow

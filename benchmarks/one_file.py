@@ -4,8 +4,9 @@
 
 STSB has the files `stsb-<language>-{train,test}.csv` of stsb-multi-mt, DATA the sets of `benchmarks/data.py`. Half of the
 layers are healed on sentences for training of STS-B, real questions that are not asked, and documents; the vocabulary
-is that of the sentences and of all documents. Documents are embedded by the whole model in float32. Each step is kept in
-the cache, so a run continues where it was stopped.
+is that of the sentences and of all documents. Documents are embedded by the whole model in float32; `--documents` leaves
+out some that are not relevant. `--table` adds a token table in half precision, fitted to the documents and to real
+questions that are not asked. Each step is kept in the cache, so a run continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,23 +28,27 @@ from public.sets import TASKS, PublicSet, Rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import OnnxEmbedder, export_onnx, heal, truncate
+from st_matryoshka2d import OnnxEmbedder, TokenTable, export_onnx, fit_queries, heal, truncate
 from st_matryoshka2d.exporting.onnx_embedder import GRAPH
 from st_matryoshka2d.sizes import full_size
 
-HEALED = {"sentences": 2000, "questions": 1500, "documents": 600}  # texts of a fit, of each language or set
-DOCUMENTS = {"mlquestions": 4000, "scifact": 1000}  # in the index, the relevant ones among them
+HEALED = {"sentences": 1000, "questions": 800, "documents": 150}  # texts of a fit, of each language or set
+PAIRS = 690  # of STS-B
 ASKED = 100  # queries that are timed
+_CHUNK = 128  # documents that an interruption loses at most
 
 
 class Search:
-    """A public search task: its relevant documents, and random others."""
+    """A public search task: its relevant documents, and others in random order, up to so many."""
 
-    def __init__(self, whole: Remembering, data: Path, name: str) -> None:
+    def __init__(self, whole: Remembering, data: Path, name: str, most: int | None) -> None:
         self.set = PublicSet(data, name)
         relevant = list(dict.fromkeys(place for places in self.set.relevant for place in places))
         others = np.random.default_rng(0).permutation(len(self.set.documents)).tolist()
-        self.places = list(dict.fromkeys([*relevant, *others]))[: DOCUMENTS[name]]
+        self.places = list(dict.fromkeys([*relevant, *others]))[:most]
+        documents = sorted((self.set.documents[place] for place in self.places), key=len)
+        for start in range(0, len(documents), _CHUNK):
+            whole.encode_document(documents[start : start + _CHUNK])
         self.index: Rows = whole.encode_document([self.set.documents[place] for place in self.places])
 
     def score(self, encode: Callable[[list[str]], Rows]) -> float:
@@ -62,7 +67,7 @@ class Pairs:
 
     def score(self, encode: Callable[[list[str]], Rows]) -> float:
         """Return Spearman's correlation of cosines with the scores (%)."""
-        pairs = table(self.folder, self.language, "test")
+        pairs = table(self.folder, self.language, "test").sample(PAIRS, random_state=0)
         left, right = (encode(list(pairs[column])) for column in ("sentence1", "sentence2"))
         norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
         return 100 * float(spearmanr((left * right).sum(1) / norms, pairs["score"]).statistic)
@@ -74,25 +79,61 @@ def sentences(folder: Path, language: str) -> list[str]:
     return list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
 
 
-def texts_of_a_fit(everyday: dict[str, list[str]], sets: Iterable[PublicSet]) -> dict[str, list[str]]:
-    """Return what `heal` reads: sentences and questions as queries, and documents."""
-    queries = [text for of in everyday.values() for text in of[: HEALED["sentences"]]]
-    documents: list[str] = []
-    for each in sets:
-        queries += each.questions[: HEALED["questions"]]
-        share = HEALED["documents"] / len(dict.fromkeys(each.documents))
-        documents += sorted(each.some(share), key=len)[: HEALED["documents"] // 2]  # the shorter half: time
-    return {"query": queries, "document": documents}
+@dataclass(frozen=True)
+class Files:
+    """The files of a model, each made once and kept in a folder."""
+
+    whole: Remembering
+    model: str
+    folder: Path
+    everyday: dict[str, list[str]]
+    searches: dict[str, Search]
+    layers: int
+    tokens: int | None
+
+    def graph(self, name: str, make: Callable[[], SentenceTransformer], *, int8: bool) -> tuple[OnnxEmbedder, Path]:
+        """Return an exported model and its file."""
+        place = self.folder / name
+        if not (place / GRAPH).exists():
+            export_onnx(make(), place, int8=int8)
+        return OnnxEmbedder.load(place, num_threads=1), place / GRAPH
+
+    def table(self) -> tuple[TokenTable, Path]:
+        """Return a token table of the documents, and its file."""
+        place = self.folder / "table"
+        if not (place / "modules.json").exists():
+            index = np.concatenate([each.index for each in self.searches.values()])
+            texts = [each.set.documents[spot] for each in self.searches.values() for spot in each.places]
+            questions = self._questions()
+            fitted = fit_queries(self.whole, texts, queries=questions, embeddings=index, whole_vocabulary=False)
+            truncate(fitted, num_layers=0).half().save_pretrained(str(place))
+        return TokenTable.load(place), place / "model.safetensors"
+
+    def all(self) -> SentenceTransformer:
+        """Return the model as it is."""
+        return SentenceTransformer(self.model, device="cpu")
+
+    def small(self) -> SentenceTransformer:
+        """Return the layers that stay, healed, with the words of the sentences and of all documents."""
+        place = self.folder / f"{self.layers}L"
+        if not (place / "modules.json").exists():
+            heal(self.whole, self._fit(), num_layers=self.layers, show_progress_bar=False).save_pretrained(str(place))
+        documents = [text for each in self.searches.values() for text in each.set.documents]
+        words = {language: [*of, *documents] if language == "en" else of for language, of in self.everyday.items()}
+        return truncate(SentenceTransformer(str(place), device="cpu"), vocabulary=words, max_tokens=self.tokens)
+
+    def _fit(self) -> dict[str, list[str]]:
+        """Return what `heal` reads: sentences and questions as queries, and documents."""
+        drawn = [text for of in self.everyday.values() for text in of[: HEALED["sentences"]]]
+        sets = [each.set for each in self.searches.values()]
+        documents = [each.some(HEALED["documents"] / len(dict.fromkeys(each.documents))) for each in sets]
+        return {"query": [*drawn, *self._questions()], "document": [text for of in documents for text in of]}
+
+    def _questions(self) -> list[str]:
+        return [text for each in self.searches.values() for text in each.set.questions[: HEALED["questions"]]]
 
 
-def exported(folder: Path, make: Callable[[], SentenceTransformer], *, int8: bool) -> OnnxEmbedder:
-    """Export a model, unless the cache has its graph."""
-    if not (folder / GRAPH).exists():
-        export_onnx(make(), folder, int8=int8)
-    return OnnxEmbedder.load(folder, num_threads=1)
-
-
-def milliseconds(ways: dict[str, OnnxEmbedder], queries: list[str]) -> dict[str, float]:
+def milliseconds(ways: Mapping[str, OnnxEmbedder | TokenTable], queries: list[str]) -> dict[str, float]:
     """Return the median time of a query by each way, in turns, so that other programs meet all of them."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for query in [queries[0], *queries[:ASKED]]:
@@ -113,42 +154,34 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=["de", "en"])
     parser.add_argument("--layers", type=int, help="of the cut; by default half")
     parser.add_argument("--tokens", type=int, help="rows of the vocabulary, at most")
+    parser.add_argument("--documents", type=int, nargs=len(TASKS), default=[None] * len(TASKS), help=", ".join(TASKS))
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "one_file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     whole = Remembering(options.model, options.cache)
     name, layers = model_name(options.model), options.layers or full_size(whole).num_layers // 2
-    folder = options.cache / "one_file" / name
-    searches = {set_: Search(whole, options.data, set_) for set_ in DOCUMENTS}
+    limits = zip(TASKS, options.documents, strict=True)
+    searches = {set_: Search(whole, options.data, set_, most) for set_, most in limits}
     sets: dict[str, Pairs | Search] = {**{each: Pairs(options.stsb, each) for each in options.languages}, **searches}
     everyday = {each: sentences(options.stsb, each) for each in options.languages}
-    documents = [text for each in searches.values() for text in each.set.documents]
-
-    def healed() -> SentenceTransformer:
-        place = folder / f"{layers}L"
-        if not (place / "modules.json").exists():
-            fit = texts_of_a_fit(everyday, (each.set for each in searches.values()))
-            heal(whole, fit, num_layers=layers, show_progress_bar=False).save_pretrained(str(place))
-        return SentenceTransformer(str(place), device="cpu")
-
-    def small() -> SentenceTransformer:
-        words = {language: [*of, *documents] if language == "en" else of for language, of in everyday.items()}
-        return truncate(healed(), vocabulary=words, max_tokens=options.tokens)
-
-    made: dict[str, tuple[Callable[[], SentenceTransformer], bool]] = {
-        "whole, float32": (lambda: SentenceTransformer(options.model, device="cpu"), False),
-        "whole, int8": (lambda: SentenceTransformer(options.model, device="cpu"), True),
-        f"{layers} layers, vocabulary, float32": (small, False),
-        f"{layers} layers, vocabulary, int8": (small, True),
+    folder = options.cache / "one_file" / name
+    files = Files(whole, options.model, folder, everyday, searches, layers, options.tokens)
+    cut = f"{layers} layers, vocabulary"
+    made: dict[str, Callable[[], tuple[OnnxEmbedder | TokenTable, Path]]] = {
+        "whole, float32": partial(files.graph, "whole-float32", files.all, int8=False),
+        "whole, int8": partial(files.graph, "whole-int8", files.all, int8=True),
+        f"{cut}, float32": partial(files.graph, f"{layers}L-float32", files.small, int8=False),
+        f"{cut}, int8": partial(files.graph, f"{layers}L-int8", files.small, int8=True),
+        **({"token table, float16": files.table} if options.table else {}),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{name}.json"
-    known: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
-    ways: dict[str, OnnxEmbedder] = {}
-    for way, (make, int8) in made.items():
-        place = folder / way.replace(", ", "-").replace(" ", "")
-        ways[way] = exported(place, make, int8=int8)
-        row = known.setdefault(way, {"MB": (place / GRAPH).stat().st_size / 1e6})
+    known: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.exists() else {}
+    ways: dict[str, OnnxEmbedder | TokenTable] = {}
+    for way, make in made.items():
+        ways[way], size = make()
+        row = known.setdefault(way, {"MB": size.stat().st_size / 1e6})
         for set_, of in sets.items():
             if set_ not in row:
                 row[set_] = of.score(ways[way].encode_query)
@@ -157,18 +190,19 @@ def main() -> None:
     for way, took in milliseconds(ways, searches["mlquestions"].set.queries).items():
         known[way]["ms"] = took
     file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    (options.out / f"{name}.md").write_text(written(name, known, list(sets)), encoding="utf-8")
+    (options.out / f"{name}.md").write_text(written(name, known, sets), encoding="utf-8")
 
 
-def written(name: str, known: dict[str, dict[str, Any]], sets: list[str]) -> str:
+def written(name: str, known: Mapping[str, Mapping[str, float]], sets: Mapping[str, Pairs | Search]) -> str:
     """Return the report."""
     rows = [["", "MB", *(TASKS.get(each, each) for each in sets), "ms of a query"]]
     for way, row in known.items():
-        rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" for each in sets), f"{row.get('ms', np.nan):.1f}"])
+        rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" for each in sets), f"{row['ms']:.1f}"])
+    searched = [f"{len(of.places):,} of {TASKS[each]}" for each, of in sets.items() if isinstance(of, Search)]
     about = (
-        "MB of the graph; Spearman x 100 on STS-B by language; nDCG@10 of search, documents by the whole model in float32: "
-        + ", ".join(f"{count:,} of {TASKS[each]}, the relevant ones and random others" for each, count in DOCUMENTS.items())
-        + ". Milliseconds of one query on one core, in turns. Written by `benchmarks/one_file.py`."
+        f"MB of the graph or table; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
+        f"by the whole model in float32: {', '.join(searched)}, the relevant ones among them. Milliseconds of a query on "
+        "one core, in turns. Written by `benchmarks/one_file.py`."
     )
     return "\n".join([f"# {name} as one file", "", about, "", *markdown(rows), ""])
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
@@ -115,7 +115,9 @@ def as_size(given: object, name: str) -> Size:
 
 
 def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | None, int | None]:
-    """Return layers and dims from a size, its text, or numbers; None means all."""
+    """Return layers and dims from a size, its text, or numbers; None means all, as in `"3L"`, which has all dims."""
+    if isinstance(size, str) and num_layers is None and (alone := re.fullmatch(r"(\d+)l", size.strip().lower())):
+        size, num_layers = None, int(alone[1])
     if size is None:
         depth = None if num_layers is None else positive_int(num_layers, "num_layers", least=0)
         return depth, None if dim is None else positive_int(dim, "dim")
@@ -138,9 +140,9 @@ def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, 
     return embeddings[..., :dim]
 
 
-def full_size(model: SentenceTransformer) -> Size:
-    """Return the full size of a model, `Size(N, D)`."""
-    if not hasattr(model, "get_embedding_dimension"):
+def full_size(model: Any) -> Size:
+    """Return the full size of a model, `Size(N, D)`; a reranker has a dim for each score of a pair."""
+    if not hasattr(model, "get_embedding_dimension") and not hasattr(model, "num_labels"):
         raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
@@ -150,7 +152,9 @@ def full_size(model: SentenceTransformer) -> Size:
             f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
             "cut in depth. Use a model that starts with a Transformer module; to reduce only the dims, `truncate_dim`."
         )
-    dim = model.get_embedding_dimension()
+    dim = model.get_embedding_dimension() if hasattr(model, "get_embedding_dimension") else model.num_labels
+    if dim is None and hasattr(model, "max_active_dims"):  # one for each token, as it finds out when it first runs
+        dim = model.config.vocab_size
     if dim is None:
         raise UsageError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
     return Size(num_layers, dim)

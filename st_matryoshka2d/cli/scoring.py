@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,14 +23,11 @@ from st_matryoshka2d.cli.options import (
     output_file,
     size_option,
 )
-from st_matryoshka2d.cli.tables import read_columns, read_table
+from st_matryoshka2d.cli.own_tasks import pairs_in, search_in, task_of
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
-
-# A function that makes a task, the files by its names for them, their tables, and its other arguments.
-_Own: TypeAlias = tuple[str, dict[str, Path], list[Any], dict[str, str]]
 
 _TASK = typer.Option(help="mteb task or benchmark, such as NanoBEIR.")
 _PAIRS = input_file("Your own pairs of texts with a score of how similar they are")
@@ -90,13 +86,13 @@ def grid(
         raise UsageError("Say what to score on: --task, --pairs, --labelled-pairs or --search.")
     if cache is not None:
         check_writable(cache)
-    own = _pairs("sts_task", pairs, text_column, score=value_column or "score")
-    own += _pairs("pair_task", labelled_pairs, text_column, label=value_column or "label")
-    own += _search(search)
+    own = pairs_in("sts_task", pairs, text_column, score=value_column or "score")
+    own += pairs_in("pair_task", labelled_pairs, text_column, label=value_column or "label")
+    own += search_in(search)
 
     from st_matryoshka2d import benchmark_latency, evaluate, load
 
-    tasks: list[AbsTask | str] = [*(task or []), *(_task(*files) for files in own)]
+    tasks: list[AbsTask | str] = [*(task or []), *(task_of(*files) for files in own)]
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
     result = evaluate(
         opened,
@@ -123,48 +119,6 @@ def grid(
     if plot is not None:
         result.plot(plot)
         written(plot)
-
-
-def _pairs(
-    make: str,
-    paths: list[Path] | None,
-    text_column: list[str] | None,
-    **value: str,
-) -> list[_Own]:
-    """Read files of pairs; `value` is the column of scores or labels, by the maker's name for it."""
-    texts = text_column or ["sentence1", "sentence2"]
-    if len(texts) != 2:
-        raise UsageError(f"Pairs have two columns of texts: give --text-column twice, not {texts}.")
-    [number] = value.values()
-    columns = {"sentence1": texts[0], "sentence2": texts[1], **value}
-    tables = {path: read_columns(path, texts, "--text-column", number) for path in paths or []}
-    return [(make, {"pairs": path}, [table], {**columns, "name": _name(path)}) for path, table in tables.items()]
-
-
-def _search(paths: tuple[Path, Path, Path] | None) -> list[_Own]:
-    """Read documents, queries and judgments."""
-    if paths is None:
-        return []
-    files = dict(zip(("corpus", "queries", "qrels"), paths, strict=True))
-    return [("retrieval_task", files, [read_table(path) for path in paths], {"name": "search"})]
-
-
-def _name(path: Path) -> str:
-    """Name a task after its file, in characters that a task's name may have."""
-    return re.sub(r"[^\w.+-]+", " ", path.stem).strip()
-
-
-def _task(make: str, files: dict[str, Path], tables: list[Any], others: dict[str, str]) -> AbsTask:
-    """Make a task; in what the library refuses, name the files in place of its arguments."""
-    import st_matryoshka2d
-
-    try:
-        task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **others)
-    except UsageError as error:
-        told, quote, cell = str(error).partition("'")  # a cell may have these words as well
-        told = re.sub(rf"(^|\bin )({'|'.join(files)})\b", lambda found: f"{found[1]}{files[found[2]]}", told)
-        raise UsageError(told + quote + cell) from error
-    return task
 
 
 _MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by default 0.97.")

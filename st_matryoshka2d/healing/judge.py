@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -47,13 +47,18 @@ class Judge:
         with progress("Embedding texts", len(texts), "texts", self._hidden) as bar:
             return embedded(every, texts, size.dim, self._batch_size, bar)
 
-    def cosine(self, model: SentenceTransformer) -> float:
+    def agreement(self, model: SentenceTransformer) -> float:
         """Return the mean cosine to the whole model's embeddings of the texts that are left out."""
         return float(cosine_similarity(self.embedded(model, self.held), self._true).mean())
 
     def better(self, one: SentenceTransformer, other: SentenceTransformer) -> SentenceTransformer:
         """Return the one of two whose embeddings of the texts that are left out are nearer to the whole model's."""
-        return max(one, other, key=self.cosine)
+        return max(one, other, key=self.agreement)
+
+    def loss(self, outputs: dict[str, Any], features: dict[str, Any], places: Sequence[int]) -> Tensor:
+        """Return 1 - cos of some of the texts that are fitted."""
+        embedded: Tensor = outputs["sentence_embedding"]
+        return 1 - cosine_similarity(embedded, self.whole[list(places)].to(embedded)).mean()
 
     @torch.enable_grad()
     def readout(self, cut: SentenceTransformer, *, unit: bool) -> Affine | None:

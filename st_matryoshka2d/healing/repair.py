@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,10 +46,10 @@ class Fit:
     goal: Place
     norm: nn.LayerNorm | None
     goal_norm: nn.LayerNorm | None
-    cut: SentenceTransformer
+    cut: BaseModel
     layers: int
 
-    def change(self, whole: SentenceTransformer, seen: Batches, held: Batches, bar: Any) -> None:
+    def change(self, whole: BaseModel, seen: Batches, held: Batches, bar: Any) -> None:
         """Change the linear map and the norm, in place."""
         has_bias = self.linear.bias is not None
         sums = [Sums(self.linear.in_features + has_bias, self.linear.out_features) for _ in range(2)]
@@ -80,7 +80,7 @@ class Fit:
         return mean + spread * F.layer_norm(goal, goal.shape[1:], eps=self.goal_norm.eps), spread
 
 
-def fits(whole: SentenceTransformer, cut: SentenceTransformer, kept: Sequence[int]) -> list[Fit]:
+def fits(whole: BaseModel, cut: BaseModel, kept: Sequence[int]) -> list[Fit]:
     """List the regressions of a cut that keeps these layers, counted from 0, in the order in which they are made."""
     theirs, ours = _Layers.of(whole), _Layers.of(cut)
     made: list[Fit] = []
@@ -99,13 +99,13 @@ def fits(whole: SentenceTransformer, cut: SentenceTransformer, kept: Sequence[in
 class _Layers:
     """The blocks of a model, and what is known of them."""
 
-    model: SentenceTransformer
+    model: BaseModel
     blocks: Sequence[nn.Module]
     known: Sequence[Block]
 
     @classmethod
-    def of(cls, model: SentenceTransformer) -> _Layers:
-        network: Any = Pipeline.of(model).transformer.model
+    def of(cls, model: BaseModel) -> _Layers:
+        network: Any = Pipeline.of(model, BaseModel).transformer.model
         backbone = find_backbone(network)
         return cls(model, backbone.blocks_of(network), find_blocks(network, backbone))
 
@@ -127,7 +127,7 @@ def _fit(ours: _Layers, place: int, branch: Branch, theirs: _Layers, number: int
 
 def repair(
     planned: Sequence[Fit],
-    whole: SentenceTransformer,
+    whole: BaseModel,
     seen: Sequence[Text],
     held: Sequence[Text],
     batch_size: int,

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
@@ -23,10 +23,10 @@ class Place(NamedTuple):
 
 
 class Batches:
-    """Texts of about the same length, with their prompts, as a model reads them; each pass tokenizes again."""
+    """Texts or pairs of about the same length, with their prompts, as a model reads them; each pass tokenizes again."""
 
-    def __init__(self, model: SentenceTransformer, texts: Sequence[Text], batch_size: int) -> None:
-        ordered = sorted(texts, key=lambda text: (text.prompt or "", -len(text.text)))
+    def __init__(self, model: BaseModel, texts: Sequence[Text], batch_size: int) -> None:
+        ordered = sorted(texts, key=lambda text: (text.prompt or "", -_length(text.text)))
         self._model, self._batches = model, []
         for prompt, group in groupby(ordered, key=lambda text: text.prompt):
             rows = [text.text for text in group]
@@ -40,11 +40,15 @@ class Batches:
             yield batch_to_device(self._model.preprocess(rows, prompt=prompt), self._model.device)
 
 
+def _length(text: str | tuple[str, str]) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
 class _ReachedError(Exception):
     """All that was wanted has been read."""
 
 
-def read(model: SentenceTransformer, features: dict[str, Any], places: Sequence[Place]) -> list[Tensor]:
+def read(model: BaseModel, features: dict[str, Any], places: Sequence[Place]) -> list[Tensor]:
     """Run a model, with hooks on its own modules, until it has been at all places; return what real tokens have there."""
     found: dict[int, Tensor] = {}
 
@@ -61,6 +65,6 @@ def read(model: SentenceTransformer, features: dict[str, Any], places: Sequence[
                 hook = module.register_forward_hook(lambda _, __, out, number=number: note(number, state_of(out)))
             hooks.enter_context(hook)
         with suppress(_ReachedError):
-            model[0](dict(features))
+            next(model.children())(dict(features))
     real = features["attention_mask"].bool()
     return [found[number][real].float() for number in range(len(places))]

@@ -17,9 +17,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, load, truncate
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.families import TEXTS

@@ -160,9 +160,9 @@ def full_size(model: Any) -> Size:
     return Size(num_layers, dim)
 
 
-def megabytes(weights: Iterable[nn.Parameter]) -> float:
-    """Return what weights take in a checkpoint, in millions of bytes."""
-    return sum(weight.nbytes for weight in weights) / 1e6
+def megabytes(weights: Iterable[nn.Parameter], *, int8: bool = False) -> float:
+    """Return what weights take in a checkpoint, in millions of bytes; `int8`: in a graph, matrices in 8 bits."""
+    return sum(weight.numel() if int8 and weight.ndim > 1 else weight.nbytes for weight in weights) / 1e6
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:

@@ -22,7 +22,7 @@ from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, r
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.sizes import Size, full_size, layered, within
 
 Made = TypeVar("Made", bound=SentenceTransformer)
 
@@ -72,7 +72,7 @@ def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | Non
     cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     for transformer in transformers_of(cut):
         config = transformer.model.config
-        depth, width = config.num_hidden_layers, full_size(cut).dim
+        depth, width = layered(config).num_hidden_layers, full_size(cut).dim
         size, whole = Size(depth, width), Size(depth, full.dim)
         Declaration.of(config).cut(size, whole, range(depth), _name(model)).write(config)
     return cut

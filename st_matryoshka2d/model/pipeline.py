@@ -21,7 +21,7 @@ from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compi
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
 from st_matryoshka2d.model.sides import on_route, with_modules
-from st_matryoshka2d.sizes import Size, full_size
+from st_matryoshka2d.sizes import Size, full_size, layered
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
         widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
-    depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
+    depths = {name: layered(route.transformer.model.config).num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise UsageError(
             f"The routes of the Router differ in depth, {depths}, so the model has no single number of layers, which is "

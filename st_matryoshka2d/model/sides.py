@@ -14,6 +14,7 @@ from torch import nn
 
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.readout import tell_of_readouts
+from st_matryoshka2d.sizes import layered
 
 QUERY, DOCUMENT = "query", "document"
 # The prompts that `encode_query` and `encode_document` look for, in this order.
@@ -102,7 +103,7 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
 def _depth(start: nn.Module) -> int | None:
     """Return the number of layers of the first module of a route; 0 for a table of tokens, None if it is unknown."""
     if isinstance(start, Transformer):
-        return getattr(start.model.config, "num_hidden_layers", None)
+        return getattr(layered(start.model.config), "num_hidden_layers", None)
     return 0 if isinstance(start, StaticEmbedding) else None
 
 

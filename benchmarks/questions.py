@@ -19,8 +19,8 @@ from languages import table
 from measure import markdown, model_name
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.cutting.choice import chosen, tokens_of
-from st_matryoshka2d.cutting.shrink import Vocabulary
+from st_matryoshka2d.vocabulary.choice import chosen, tokens_of
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 
 LANGUAGES = ["de", "es", "en"]
 FEW = 100  # questions

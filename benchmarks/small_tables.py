@@ -20,7 +20,7 @@ from public.sets import TASKS, PublicSet, Rows
 from tokenizers import Tokenizer
 
 from st_matryoshka2d import TokenTable, fit_queries, truncate
-from st_matryoshka2d.cutting.shrink import Vocabulary
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 
 RESULTS = Path(__file__).parent / "results" / "small_tables"
 DIMS = [128, 64]

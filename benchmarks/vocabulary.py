@@ -23,10 +23,10 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, truncate
-from st_matryoshka2d.cutting.choice import chosen, tokens_of
-from st_matryoshka2d.cutting.rows import holders_of, tokenizer_of, vocabulary_of, with_rows
-from st_matryoshka2d.cutting.shrink import Shrunk
 from st_matryoshka2d.sizes import megabytes
+from st_matryoshka2d.vocabulary.choice import chosen, tokens_of
+from st_matryoshka2d.vocabulary.rows import holders_of, tokenizer_of, vocabulary_of, with_rows
+from st_matryoshka2d.vocabulary.shrink import Shrunk
 
 ROWS = [20_000, 30_000, 40_000, 60_000]
 LANGUAGES = [["de", "en"], ["de"], ["es"], ["en"], ["de", "en", "es", "fr", "it"]]  # the first by rows and texts

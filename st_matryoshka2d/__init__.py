@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align
     from st_matryoshka2d.corpora.sizes_encoder import SizesEncoder
     from st_matryoshka2d.corpora.to_parquet import encode_to_parquet
+    from st_matryoshka2d.cutting.asymmetric import asymmetric
     from st_matryoshka2d.cutting.truncate import truncate
+    from st_matryoshka2d.cutting.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.errors import DataWarning, UsageError
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from st_matryoshka2d.grid.truncation_result import TruncationResult
     from st_matryoshka2d.healing.heal import heal
     from st_matryoshka2d.hub.load import load
-    from st_matryoshka2d.model.asymmetric import asymmetric
-    from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card.add import add_to_model_card
     from st_matryoshka2d.own_data.classification import classification_task
     from st_matryoshka2d.own_data.pairs import pair_task, sts_task
@@ -46,10 +46,10 @@ __version__ = "0.2.0"
 _HOME = {
     "aligning.align": ["align"],
     "corpora.sizes_encoder": ["SizesEncoder"],
-    "model.asymmetric": ["asymmetric"],
+    "cutting.asymmetric": ["asymmetric"],
     "cutting.truncate": ["truncate"],
     "errors": ["DataWarning", "UsageError"],
-    "model.truncated_transformer": ["TruncatedTransformer"],
+    "cutting.truncated_transformer": ["TruncatedTransformer"],
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
     "grid.compare": ["GridComparison"],

@@ -10,7 +10,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.aligned_model import check_modules, placed, starting_point, trained_narrow, without_readouts
 from st_matryoshka2d.aligning.other_embeddings import Into, Target, target_of
 from st_matryoshka2d.aligning.other_space import fit_other
@@ -25,8 +24,9 @@ from st_matryoshka2d.aligning.sample import (
     warn_without_prompts,
     without_copies,
 )
+from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.model.cut import without_adapters
+from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline

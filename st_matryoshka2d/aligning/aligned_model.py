@@ -12,9 +12,9 @@ from torch import nn
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.own_space import Fit
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.layers import ENDS, FIRST, Choice, ends
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout

@@ -17,9 +17,9 @@ from st_matryoshka2d.aligning.ridge import MANY
 from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.progress import progress
-from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

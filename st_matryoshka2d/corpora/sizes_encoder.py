@@ -18,11 +18,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_device_name
 
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
-from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.texts import strings
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
 _ONE_AT_A_TIME = RLock()

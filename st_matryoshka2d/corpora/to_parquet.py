@@ -16,10 +16,11 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.corpora.sizes_encoder import SizesEncoder
-from st_matryoshka2d.encoding.texts import rows_of, strings
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.files.atomic import check_writable_folder, write_parquet
+from st_matryoshka2d.files.atomic import check_writable_folder
+from st_matryoshka2d.files.parquet import write_parquet
 from st_matryoshka2d.sizes import Size, positive_int
+from st_matryoshka2d.texts import rows_of, strings
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

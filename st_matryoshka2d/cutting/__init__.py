@@ -1,1 +1,1 @@
-"""Cut a model to a size and to a vocabulary: its layers, its dimensions, and the rows of its tokens."""
+"""What is made of a model: cuts in layers, dims and vocabulary, checked to be exact, and asymmetric models of them."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.cutting.vocabulary import with_vocabulary
+from st_matryoshka2d.cutting.cut import cut_of
+from st_matryoshka2d.cutting.untrained import warn_if_untrained
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.cut import cut_of
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import depth_of_choice
-from st_matryoshka2d.model.untrained import warn_if_untrained
-from st_matryoshka2d.model.watch import watch
 from st_matryoshka2d.sizes import Size, full_size, resolve_size
+from st_matryoshka2d.vocabulary.watch import watch
+from st_matryoshka2d.vocabulary.with_vocabulary import with_vocabulary
 
 
 def truncate(

@@ -1,1 +1,1 @@
-"""Embed texts at many sizes, check them before, and read embeddings that exist."""
+"""Embed texts at many sizes, and read embeddings that exist."""

@@ -13,16 +13,16 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
-from st_matryoshka2d.encoding.texts import strings
+from st_matryoshka2d.cutting.cut import pipeline_at_depth
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone
-from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import is_table, least_depth, require_readouts, require_table
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.sizes import Size, full_size, layered, prefix, validate_sizes
+from st_matryoshka2d.texts import strings
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "precision", "pool", "convert_to_tensor", "convert_to_numpy"}

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.texts import require_finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float

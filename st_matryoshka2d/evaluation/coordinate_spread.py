@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, within
+from st_matryoshka2d.texts import filled_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,12 +22,12 @@ from tqdm.auto import tqdm
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.existing_embeddings import CHECKED, Embed, Existing
-from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.processes import Encode
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules
+from st_matryoshka2d.texts import require_finite
 
 _CHUNK = 2048  # texts that are embedded between two writes to disk
 _BATCHES_PER_STEP = 8  # of the progress bar, and in each process

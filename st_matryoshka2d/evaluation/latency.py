@@ -13,13 +13,13 @@ import pandas as pd
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.encoding.texts import filled_texts
+from st_matryoshka2d.cutting.cut import cut_to, without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth, own_weights
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, megabytes, positive_int, validate_sizes
+from st_matryoshka2d.texts import filled_texts
 
 if TYPE_CHECKING:
     from jaxtyping import Float

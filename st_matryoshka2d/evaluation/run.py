@@ -16,7 +16,6 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.mteb import quiet_mteb, random_states_kept
 from st_matryoshka2d.encoding.existing_embeddings import Existing
-from st_matryoshka2d.encoding.texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, result_of
 from st_matryoshka2d.evaluation.processes import MODEL, Encode, in_all_processes
@@ -27,6 +26,7 @@ from st_matryoshka2d.evaluation.variants import Variant
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size, positive_int
+from st_matryoshka2d.texts import naming_a_broken_text
 
 
 def score_variants(

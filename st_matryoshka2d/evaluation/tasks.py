@@ -16,7 +16,6 @@ from mteb.benchmarks.benchmark import Benchmark
 
 from st_matryoshka2d._hosts.mteb import random_states_kept, task_of_mteb
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.own_data.task import OwnData
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
@@ -40,8 +39,9 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
         if list(modalities) != ["text"]:
             raise UsageError(f"{name} is a task of {', '.join(modalities)}; only text tasks are supported.")
         if name in [other.metadata.name for other in chosen]:
-            hint = "; name='...' renames your own tasks" if isinstance(task, OwnData) and task not in chosen else ""
-            raise UsageError(f"{name} is given more than once; give each task once{hint}.")
+            raise UsageError(
+                f"{name} is given more than once. Give each task once, and tasks of your own different names: name='...'."
+            )
         chosen.append(task)
     if not chosen:
         raise UsageError(f"tasks is empty; give at least one task, for example 'STSBenchmark'. {_OWN_DATA}")

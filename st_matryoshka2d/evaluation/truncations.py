@@ -15,7 +15,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.texts import filled_texts, require_finite
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
@@ -25,6 +24,7 @@ from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int, within
+from st_matryoshka2d.texts import filled_texts, require_finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -14,10 +14,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.exporting.onnx_embedder import INPUTS, OUTPUT
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import is_table, own_weights
 from st_matryoshka2d.model.sides import with_modules

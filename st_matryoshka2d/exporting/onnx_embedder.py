@@ -11,10 +11,10 @@ import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.texts import is_missing, strings
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import parse_object
+from st_matryoshka2d.files.safetensors_header import parse_object
 from st_matryoshka2d.sizes import within
+from st_matryoshka2d.texts import is_missing, strings
 
 if TYPE_CHECKING:
     from jaxtyping import Float

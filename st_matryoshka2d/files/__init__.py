@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all, and tables in them."""
+"""Files that are written whole or not at all, tables in them, and the headers of weights."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from safetensors import SafetensorError
 
 from st_matryoshka2d.errors import UsageError
@@ -33,12 +30,6 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
             part.replace(wanted)
         finally:
             part.unlink(missing_ok=True)
-
-
-def write_parquet(path: str | os.PathLike[str], table: pa.Table, metadata: Mapping[Any, Any]) -> None:
-    """Write one file completely or not at all; the same rows give the same bytes."""
-    table = table.replace_schema_metadata(metadata)
-    replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
 
 
 def share_weights(folder: str | os.PathLike[str]) -> None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.files.atomic import check_is_file, replace_file, write_parquet
+from st_matryoshka2d.files.atomic import check_is_file, replace_file
+from st_matryoshka2d.files.parquet import write_parquet
 
 _Content = tuple[pd.DataFrame, dict[str, Any]]
 

@@ -8,19 +8,19 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.aligning.sample import Texts, drawn, parts_of, warn_without_prompts
+from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.healing.descend import descended
 from st_matryoshka2d.healing.judge import Judge
 from st_matryoshka2d.healing.pieces import in_precision, own_cut, precision_of, reference, with_map
 from st_matryoshka2d.healing.repair import fits, repair
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import depth_of_choice, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.watch import watch
 from st_matryoshka2d.sizes import Size, full_size, positive_int, resolve_size, within
+from st_matryoshka2d.vocabulary.watch import watch
 
 _SAMPLE = 20_000  # texts that are fitted; more hardly improve the fit
 _FEW = 300  # fewer change the layers little

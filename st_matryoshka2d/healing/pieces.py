@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from st_matryoshka2d.aligning.ridge import Affine
-from st_matryoshka2d.model.cut import cut_to
+from st_matryoshka2d.cutting.cut import cut_to
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of

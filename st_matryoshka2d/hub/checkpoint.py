@@ -17,7 +17,7 @@ from sentence_transformers.util import load_file_path
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import parse_index, require_inside
+from st_matryoshka2d.files.safetensors_header import parse_index, require_inside
 from st_matryoshka2d.hub.weights_fit import shapes_in
 
 WEIGHTS = "model.safetensors"

@@ -14,6 +14,10 @@ from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
+from st_matryoshka2d.cutting.cut import cut_of
+from st_matryoshka2d.cutting.exactness import check_loaded
+from st_matryoshka2d.cutting.truncated_transformer import TruncatedTransformer
+from st_matryoshka2d.cutting.untrained import warn_if_untrained
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
@@ -23,18 +27,14 @@ from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.copies import settled
-from st_matryoshka2d.model.cut import cut_of
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.layers import depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
-from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
-from st_matryoshka2d.model.untrained import warn_if_untrained
-from st_matryoshka2d.model.watch import watch
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.vocabulary.watch import watch
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs
 # for them.

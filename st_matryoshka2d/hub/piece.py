@@ -13,19 +13,19 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
+from st_matryoshka2d.cutting.exactness import check_written
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
-from st_matryoshka2d.hub.safetensors_header import (
+from st_matryoshka2d.files.safetensors_header import (
     LONGEST,
     Header,
     read_header,
     require_inside,
     written_header,
 )
+from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
 from st_matryoshka2d.hub.tensors import Plan, Weights, names_kept, plan_of, rows_kept
 from st_matryoshka2d.hub.weights_fit import block_lists, check_shapes, depth_of, described, shapes_in
 from st_matryoshka2d.model.cut_config import Cut
-from st_matryoshka2d.model.exactness import check_written
 from st_matryoshka2d.model.packed import find_packed
 from st_matryoshka2d.model.readout_files import readout_file
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from st_matryoshka2d.errors import warn
+from st_matryoshka2d.files.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
 from st_matryoshka2d.hub.partial import copy_piece, fetch_piece
 from st_matryoshka2d.hub.reach import within_reach
-from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import depth_of
 from st_matryoshka2d.model.cut_config import Cut, packs_layers

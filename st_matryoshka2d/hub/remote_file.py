@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import hf_raise_for_status, http_stream_backoff, httpx  # type: ignore[attr-defined]  # lazy
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
+from st_matryoshka2d.files.safetensors_header import WholeFileNeededError
 
 _REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
 _ATTEMPTS = 3

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.files.safetensors_header import BITS, Header, Stored, WholeFileNeededError, short
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS
-from st_matryoshka2d.hub.safetensors_header import BITS, Header, Stored, WholeFileNeededError, short
 from st_matryoshka2d.model.packed import runs_of
 
 

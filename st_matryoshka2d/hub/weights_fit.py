@@ -16,7 +16,7 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import read_header, short
+from st_matryoshka2d.files.safetensors_header import read_header, short
 from st_matryoshka2d.model.backbone import find_backbone, text_lists
 from st_matryoshka2d.model.copies import trial
 from st_matryoshka2d.sizes import layered

@@ -15,6 +15,7 @@ from sentence_transformers.util import cos_sim, is_dist_initialized
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.losses.checks import (
     check_columns,
@@ -35,7 +36,6 @@ from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_te
 from st_matryoshka2d.model.adapters import declare_in_adapters
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
 from st_matryoshka2d.model.readout import require_readouts, token_table

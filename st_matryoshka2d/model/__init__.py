@@ -1,1 +1,1 @@
-"""One model and its depths: what it is made of, where it can be cut, and the cuts."""
+"""What a model is: its routes and blocks, the layers of each depth, readouts, and what its config declares."""

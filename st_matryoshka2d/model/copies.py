@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import hooks
+from st_matryoshka2d._hosts.transformers import as_read
 from st_matryoshka2d.model.table import Table
 
 Copied = TypeVar("Copied", bound=nn.Module)
@@ -76,6 +77,19 @@ def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrained
     # initialises no weights.
     with torch.device("meta"), _ValuesOnCPU():
         return cls(copy.deepcopy(config))
+
+
+def rebuilt_from(view: PreTrainedModel) -> PreTrainedModel:
+    """Rebuild a model as loading a saved cut does: from its config alone, then with its tensors."""
+    rebuilt = skeleton(type(view), as_read(view.config))
+    for name, _ in list(rebuilt.named_children()):
+        if getattr(view, name, None) is None:
+            # built without it, such as the encoder of a masked LM without its pooler
+            setattr(rebuilt, name, None)
+    rebuilt.load_state_dict(view.state_dict(), assign=True)
+    nn.Module.to(rebuilt, view.device)
+    rebuilt.train(False)
+    return rebuilt
 
 
 def register_outputs(model: PreTrainedModel) -> None:

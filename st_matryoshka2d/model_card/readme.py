@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,15 @@ def card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
     match = _LOADED.search(readme.read_text(encoding="utf-8"))
     name = match[1] if match and match[1] != UNNAMED else readme.resolve().parent.name
     return readme, name
+
+
+def first_module(folder: Path) -> tuple[str, Path]:
+    """Return the type and the folder of the first module of a saved model; a plain network has no type."""
+    listed = folder / "modules.json"
+    if not listed.is_file():
+        return "", folder
+    first = json.loads(listed.read_text(encoding="utf-8"))[0]
+    return first["type"], folder / first["path"]
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

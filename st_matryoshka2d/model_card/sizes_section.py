@@ -10,11 +10,10 @@ from typing import Any
 
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME
 
-from st_matryoshka2d.aligning.agreement import agreement_table
-from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.model.agreement_table import agreement_table
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
 from st_matryoshka2d.model.layers import Layers
-from st_matryoshka2d.model_card.readme import USAGE, markdown
+from st_matryoshka2d.model_card.readme import USAGE, first_module, markdown
 from st_matryoshka2d.sizes import Size
 
 _PAPERS = {
@@ -65,7 +64,7 @@ def sizes_section(folder: Path, name: str) -> str:
 
 def declarations(folder: Path) -> Iterator[Declaration]:
     """Yield what the configs of a saved model declare."""
-    start = folder / Checkpoint(str(folder)).transformer
+    _, start = first_module(folder)
     # In the folder of the first module, or below it for a Router.
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
         yield Declaration.of(json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {})

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from st_matryoshka2d.aligning.agreement import agreement_table
-from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
+from st_matryoshka2d.model.agreement_table import agreement_table
 from st_matryoshka2d.model.declaration import agreement_in
 from st_matryoshka2d.model.table import fit_in
-from st_matryoshka2d.model_card.readme import markdown
+from st_matryoshka2d.model_card.readme import first_module, markdown
 
 _SECTION = """## Token table
 
@@ -36,9 +36,9 @@ query's similarities to the other queries, by the rows and by the whole model.
 
 def table_section(folder: Path, name: str) -> str:
     """Return the section for a saved token table; empty for any other model."""
-    checkpoint = Checkpoint(str(folder))
-    file = folder / checkpoint.transformer / WEIGHTS
-    if not (checkpoint.is_table and file.is_file()):
+    kind, place = first_module(folder)
+    file = place / SAFE_WEIGHTS_NAME
+    if not (kind.endswith(".StaticEmbedding") and file.is_file()):
         return ""
     with safe_open(file, framework="np") as opened:
         fit = fit_in(opened.metadata())

@@ -13,10 +13,10 @@ from datasets import Dataset, Features, Value
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from st_matryoshka2d._hosts.mteb_texts import document_texts
-from st_matryoshka2d.encoding.texts import is_missing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.own_data.table import as_names, as_numbers, check_cells, check_texts, columns_of, frames
 from st_matryoshka2d.own_data.task import OwnData, check_name
+from st_matryoshka2d.texts import is_missing
 
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
 _Relevant: TypeAlias = Mapping[Any, int] | Sequence[Any] | Set[Any]

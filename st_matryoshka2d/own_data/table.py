@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, DatasetDict
 
-from st_matryoshka2d.encoding.texts import ROWS, LeftOut, check_text
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.texts import ROWS, LeftOut, check_text
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 

@@ -14,11 +14,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import share_weights
 from st_matryoshka2d.model.copies import register_outputs
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.encoding.texts import ROWS, LeftOut, is_empty
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import positive_int
+from st_matryoshka2d.texts import ROWS, LeftOut, is_empty
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
 Ids: TypeAlias = NDArray[np.int64]

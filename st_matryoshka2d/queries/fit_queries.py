@@ -15,12 +15,11 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from st_matryoshka2d._hosts.torch import around, parts
+from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.encoding.progress import progress
-from st_matryoshka2d.encoding.texts import require_finite
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
@@ -30,6 +29,7 @@ from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.table import fit_table
 from st_matryoshka2d.queries.token_counts import TokenCounts, add_documents, each_once
 from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.texts import require_finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.safetensors_header import Stored, parse_object, read_header, require_inside
+from st_matryoshka2d.files.safetensors_header import Stored, parse_object, read_header, require_inside
 
 if TYPE_CHECKING:
     from jaxtyping import Float

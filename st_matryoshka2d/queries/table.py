@@ -10,12 +10,12 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
-from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.queries.refine import refined
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.token_counts import TokenCounts
 from st_matryoshka2d.sizes import Size, mrl_dims, prefix
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 
 if TYPE_CHECKING:
     from jaxtyping import Float

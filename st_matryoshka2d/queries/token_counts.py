@@ -14,12 +14,12 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from st_matryoshka2d.encoding.existing_embeddings import CHECKED, Existing
-from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.vocabulary import table_tokenizer
+from st_matryoshka2d.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.texts import is_missing, strings
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.queries.saved_table import SavedTable, saved_table
 from st_matryoshka2d.sizes import within
+from st_matryoshka2d.texts import is_missing, strings
 
 if TYPE_CHECKING:
     from jaxtyping import Float

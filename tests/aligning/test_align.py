@@ -18,9 +18,9 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sklearn.metrics.pairwise import cosine_similarity
 
 from st_matryoshka2d import GridResult, Size, align, encode_sizes, evaluate, sizes_ladder, sts_task, truncate
-from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.aligned_model import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
+from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import families

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError, deserialize
 
-from st_matryoshka2d.hub.remote_file import RemoteFile
-from st_matryoshka2d.hub.safetensors_header import (
+from st_matryoshka2d.files.safetensors_header import (
     Header,
     Stored,
     WholeFileNeededError,
@@ -18,6 +17,7 @@ from st_matryoshka2d.hub.safetensors_header import (
     read_header,
     written_header,
 )
+from st_matryoshka2d.hub.remote_file import RemoteFile
 from st_matryoshka2d.hub.tensors import Plan, names_kept, plan_of
 from tests.support.broken_files import broken_files, joined, sound
 from tests.support.broken_shards import DEPTH, INDEX, KEPT, OUTSIDE, Files, broken_checkpoints, with_index

@@ -16,8 +16,8 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from transformers import BertConfig
 
 from st_matryoshka2d import DataWarning, Size, align, benchmark_latency, encode_sizes, evaluate, load, sts_task, truncate
-from st_matryoshka2d.aligning.agreement import agreement_table, agreement_text
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
+from st_matryoshka2d.model.agreement_table import agreement_table, agreement_text
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_revision
 from tests.support import families

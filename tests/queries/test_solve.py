@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.queries.solve import DOCUMENTS, Sums, solved
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.token_counts import TokenCounts, counts
 from st_matryoshka2d.queries.vocabulary import table_tokenizer
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 from tests.support import tokenizers
 
 DRAW = np.random.default_rng(0)

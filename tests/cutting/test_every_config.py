@@ -12,9 +12,9 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 

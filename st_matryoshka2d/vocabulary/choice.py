@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.cutting.shrink import Vocabulary
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import copied_tokenizer
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 
 _SMOOTHING = 10  # tokens that a piece of three characters counts more than it has
 _COMMON = 100, 0.25  # a vocabulary lists common tokens first: from which place on, and how much that matters

@@ -15,13 +15,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import around, parts
-from st_matryoshka2d.cutting.shrink import Shrunk, Vocabulary
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.copies import same, settled, share_memory
-from st_matryoshka2d.model.exactness import rebuilt_from
+from st_matryoshka2d.model.copies import rebuilt_from, same, settled, share_memory
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.sizes import layered
+from st_matryoshka2d.vocabulary.shrink import Shrunk, Vocabulary
 
 Holder = Transformer | StaticEmbedding
 

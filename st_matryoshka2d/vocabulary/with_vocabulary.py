@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.cutting.choice import chosen, tokens_of
-from st_matryoshka2d.cutting.rows import Holder, holders_of, tokenizer_of, vocabulary_of, with_rows
-from st_matryoshka2d.cutting.shrink import Shrunk
-from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_name
 from st_matryoshka2d.model.pipeline import transformers_of
 from st_matryoshka2d.sizes import positive_int
+from st_matryoshka2d.texts import filled_texts
+from st_matryoshka2d.vocabulary.choice import chosen, tokens_of
+from st_matryoshka2d.vocabulary.rows import Holder, holders_of, tokenizer_of, vocabulary_of, with_rows
+from st_matryoshka2d.vocabulary.shrink import Shrunk
 
 _HELD = 10  # every so many texts tell what the cut costs
 _COMPARED = 200  # those of a language that are embedded

@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.cutting.kinds import merges, missing, needed, reachable
-from st_matryoshka2d.cutting.signs import is_letter, is_sign, written
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.vocabulary.kinds import merges, missing, needed, reachable
+from st_matryoshka2d.vocabulary.signs import is_letter, is_sign, written
 
 
 @dataclass(frozen=True)

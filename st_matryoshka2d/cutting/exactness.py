@@ -14,7 +14,7 @@ from st_matryoshka2d._hosts.transformers import as_read
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, refusal, shallow_view
-from st_matryoshka2d.model.copies import same, settings, share_memory, skeleton, trial
+from st_matryoshka2d.model.copies import rebuilt_from, same, settings, share_memory, skeleton, trial
 from st_matryoshka2d.model.cut_config import cut_config, per_layer
 from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.layers import ENDS, Layers
@@ -117,19 +117,6 @@ def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> Non
         alone, what = rebuilt(**inputs).last_hidden_state, f"the cut at {depth} and its config alone"
         _require_close(alone, cut, what, of=(rebuilt, view))
         _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
-
-
-def rebuilt_from(view: PreTrainedModel) -> PreTrainedModel:
-    """Rebuild a model as loading a saved cut does: from its config alone, then with its tensors."""
-    rebuilt = skeleton(type(view), as_read(view.config))
-    for name, _ in list(rebuilt.named_children()):
-        if getattr(view, name, None) is None:
-            # built without it, such as the encoder of a masked LM without its pooler
-            setattr(rebuilt, name, None)
-    rebuilt.load_state_dict(view.state_dict(), assign=True)
-    nn.Module.to(rebuilt, view.device)
-    rebuilt.train(False)
-    return rebuilt
 
 
 def _require_close(

@@ -169,10 +169,10 @@ def test_a_declaration_is_written_where_a_result_is_declared() -> None:
     results = {
         "model/pipeline.py",
         "model/cut_config.py",
-        "model/cut.py",
-        "model/asymmetric.py",
+        "cutting/cut.py",
+        "cutting/asymmetric.py",
         "hub/load.py",
-        "cutting/vocabulary.py",
+        "vocabulary/with_vocabulary.py",
     }
     results |= {"healing/heal.py"}
     trained = {"losses/multi_size.py", "pretraining/smae.py"}

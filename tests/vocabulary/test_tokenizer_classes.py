@@ -11,7 +11,7 @@ import pytest
 import transformers
 from transformers import AutoTokenizer
 
-from st_matryoshka2d.cutting.shrink import Vocabulary
+from st_matryoshka2d.vocabulary.shrink import Vocabulary
 from tests.support import tokenizers
 
 TEXTS = tokenizers.texts(60, seed=5, longest=6)

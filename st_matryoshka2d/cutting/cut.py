@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Router
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
+from st_matryoshka2d.cutting.truncated_transformer import cut_transformer
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
@@ -21,7 +22,6 @@ from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.table import Table
-from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.sizes import Size, full_size, layered, within
 
 Made = TypeVar("Made", bound=SentenceTransformer)

@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d import UsageError
-from st_matryoshka2d.cutting.choice import chosen
-from st_matryoshka2d.cutting.shrink import Shrunk, Vocabulary
+from st_matryoshka2d.vocabulary.choice import chosen
+from st_matryoshka2d.vocabulary.shrink import Shrunk, Vocabulary
 from tests.support.tokenizers import KINDS, texts
 
 MANY = texts(300, seed=1, longest=8)

@@ -8,15 +8,15 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
+from st_matryoshka2d.cutting.cut import cut_to
+from st_matryoshka2d.cutting.untrained import warn_if_untrained
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
-from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_table
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
-from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, layered, resolve_size, within
 
 ASYMMETRIC = "asymmetric"  # tag of a card

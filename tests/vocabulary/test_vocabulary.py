@@ -19,8 +19,8 @@ from tokenizers import AddedToken
 from transformers import BertForMaskedLM, PreTrainedTokenizerFast
 
 from st_matryoshka2d import DataWarning, UsageError, align, asymmetric, encode_sizes, fit_queries, load, truncate
-from st_matryoshka2d.cutting.rows import cut_rows
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.vocabulary.rows import cut_rows
 from tests.support import families, tokenizers
 from tests.support.pipelines import TEXTS, routed
 from tests.support.quick import quick

@@ -17,9 +17,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, load, truncate
+from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
-from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.families import TEXTS
@@ -201,6 +202,7 @@ def test_a_model_of_images_too_is_aligned(mixed: Callable[[str], SentenceTransfo
         np.testing.assert_allclose(way.encode(TEXTS), three, atol=1e-5 * np.abs(three).max())
         assert way.config.text_config.num_hidden_layers == 3
         assert way.config.matryoshka_cut["layers"] == [1, 5, 6]
+        assert {size.num_layers for size in Declaration.of(way.config).sizes} == {3}, "those of the cut"
 
 
 def test_images_that_enter_layers_by_number_are_refused() -> None:

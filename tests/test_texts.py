@@ -27,10 +27,10 @@ from st_matryoshka2d import (
     retrieval_task,
     sts_task,
 )
-from st_matryoshka2d.encoding.texts import LeftOut, strings
 from st_matryoshka2d.evaluation.coordinate_spread import coordinate_spread
 from st_matryoshka2d.evaluation.truncations import PCA
 from st_matryoshka2d.pretraining.tokens import token_rows
+from st_matryoshka2d.texts import LeftOut, strings
 from tests.support import tokenizers
 from tests.support.families import TEXTS, WORDS
 from tests.support.pipelines import TEXTS as LINES

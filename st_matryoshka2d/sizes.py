@@ -140,11 +140,19 @@ def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, 
     return embeddings[..., :dim]
 
 
+def layered(config: Any) -> Any:
+    """Return the config that counts the layers: that of the text model in a model of texts, images and sounds."""
+    # such as EmbeddingGemma 2, whose config has one for each kind of input
+    if hasattr(config, "num_hidden_layers") or getattr(config, "text_config", None) is None:
+        return config
+    return config.text_config
+
+
 def full_size(model: Any) -> Size:
     """Return the full size of a model, `Size(N, D)`; a reranker has a dim for each score of a pair."""
     if not hasattr(model, "get_embedding_dimension") and not hasattr(model, "num_labels"):
         raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
-    num_layers = getattr(model.config, "num_hidden_layers", None)
+    num_layers = getattr(layered(model.config), "num_hidden_layers", None)
     if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
         num_layers = 0
     if not isinstance(num_layers, int):

@@ -51,7 +51,7 @@ def info(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that a size was not trained
         for size in [Size(0, full.dim), *below, full]:
-            with suppress(UsageError):  # most models have no token table, and some have one depth
+            with suppress(ValueError):  # most models have no token table, and some no cut at each depth
                 cuts[size] = truncate(opened, size)
     kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")

@@ -24,7 +24,7 @@ from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.table import Table
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.sizes import Size, full_size, layered, within
 
 Made = TypeVar("Made", bound=BaseModel)
 
@@ -83,7 +83,7 @@ def _narrowed(model: Any, num_layers: int | None, dim: int | None) -> Any:
     cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     for transformer in transformers_of(cut):
         config = transformer.model.config
-        depth, width = config.num_hidden_layers, full_size(cut).dim
+        depth, width = layered(config).num_hidden_layers, full_size(cut).dim
         size, whole = Size(depth, width), Size(depth, full.dim)
         Declaration.of(config).cut(size, whole, range(depth), _name(model)).write(config)
     return cut

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _minibatch_ranges
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from sentence_transformers.util.distributed import distributed_evaluation
 from torch import Tensor, nn
 
 # what a card calls a model without an id on the Hub
@@ -42,6 +45,15 @@ def drop_card_text(model: BaseModel) -> None:
 def shares_out_texts(model: SentenceTransformer) -> bool:
     """Tell whether `encode` itself shares the texts out to the processes of the launch."""
     return getattr(model, "_distributed_inference", None) is not None
+
+
+@contextmanager
+def shared_out(infer: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor] | None]:
+    """In the first process of a launch, yield a function with which all infer together; in the others, None afterwards."""
+    # of a model: the functions that share out know these attributes alone
+    stand_in: Any = SimpleNamespace(_inference=infer, _distributed_inference=None, device=torch.device("cpu"))
+    with distributed_evaluation(stand_in) as leads:
+        yield (stand_in._distributed_inference or infer) if leads else None
 
 
 def is_cut_by_adaptive_layer_loss(module: nn.Module) -> bool:

@@ -55,7 +55,7 @@ def info(
             quarters = {full.num_layers * part // 4 for part in (1, 2, 3)} - {0, full.num_layers}
             below = [Size(depth, full.dim) for depth in sorted(quarters)]
         for size in [Size(0, full.dim), *below, full]:
-            with suppress(UsageError):  # most models have no token table, and some have one depth
+            with suppress(ValueError):  # most models have no token table, and some no cut at each depth
                 cuts[size] = truncate(opened, size)
     kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")

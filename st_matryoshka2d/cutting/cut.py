@@ -18,13 +18,13 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.kind import Model
+from st_matryoshka2d.model.kind import Model, kind_of
 from st_matryoshka2d.model.layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.table import Table
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.sizes import Size, full_size, layered, within
 
 Made = TypeVar("Made", bound=BaseModel)
 
@@ -49,12 +49,20 @@ def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = 
     require_readouts(model, pipeline.declaration, full.num_layers, [depth])
     cut: Any = pipeline_at_depth(pipeline, depth, kind.cls)
     if not kind.no_dims:
-        cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
-    if depth:
-        size, kept, name = full_size(cut), pipeline.layers.kept(depth), _name(model)
-        for transformer in transformers_of(cut):
-            kind.declared(pipeline.declaration.cut(size, full, kept, name)).write(transformer.model.config)
+        cut.truncate_dim = model.truncate_dim
+    narrow(cut, full, dim, pipeline.declaration, pipeline.layers.kept(depth), _name(model))
     return cut
+
+
+def narrow(cut: Any, full: Size, dim: int | None, declaration: Declaration, kept: Sequence[int], name: str | None) -> None:
+    """Leave dims out of a model that has its layers, and write what it was cut from: a whole model of this name and size."""
+    kind = kind_of(cut)
+    kind.require_dims(dim, full)
+    if dim is not None and not kind.no_dims:
+        cut.truncate_dim = within(dim, full.dim, "dim")
+    declared = kind.declared(declaration.cut(full_size(cut), full, kept, name))
+    for transformer in transformers_of(cut):
+        declared.write(transformer.model.config)
 
 
 def _narrowed(model: Any, num_layers: int | None, dim: int | None) -> Any:
@@ -75,7 +83,7 @@ def _narrowed(model: Any, num_layers: int | None, dim: int | None) -> Any:
     cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     for transformer in transformers_of(cut):
         config = transformer.model.config
-        depth, width = config.num_hidden_layers, full_size(cut).dim
+        depth, width = layered(config).num_hidden_layers, full_size(cut).dim
         size, whole = Size(depth, width), Size(depth, full.dim)
         Declaration.of(config).cut(size, whole, range(depth), _name(model)).write(config)
     return cut

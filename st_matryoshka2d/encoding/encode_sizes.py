@@ -21,7 +21,7 @@ from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import is_table, least_depth, require_readouts, require_table
 from st_matryoshka2d.model.sides import with_modules
-from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, layered, prefix, validate_sizes
 from st_matryoshka2d.texts import strings
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
@@ -68,7 +68,8 @@ class EveryLayer(SortedByTokens):
                 check_depths(pipeline.routes[name].transformer.model, backbone, below)
             every.backbones[name] = replace(backbone, layers=pipeline.layers.within(deepest))
         for transformer in transformers_of(every):
-            transformer.model.config.output_hidden_states = True
+            config = transformer.model.config
+            config.output_hidden_states = layered(config).output_hidden_states = True
         return every
 
     @classmethod

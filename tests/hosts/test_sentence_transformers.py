@@ -61,6 +61,12 @@ def test_a_card_calls_a_model_without_an_id_so(tiny: SentenceTransformer, tmp_pa
     assert f'SentenceTransformer("{hosts.UNNAMED}")' in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_single_process_infers_by_itself() -> None:
+    with hosts.shared_out(lambda texts: torch.tensor([len(text) for text in texts])) as together:
+        assert together is not None
+        assert together(["one", "four"]).tolist() == [3, 4]
+
+
 def test_a_model_shares_out_texts_only_where_it_was_told_to(tiny: SentenceTransformer) -> None:
     assert not hosts.shares_out_texts(tiny)
     assert hasattr(tiny, "_distributed_inference"), "sentence-transformers keeps it under another name"

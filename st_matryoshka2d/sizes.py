@@ -115,7 +115,9 @@ def as_size(given: object, name: str) -> Size:
 
 
 def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | None, int | None]:
-    """Return layers and dims from a size, its text, or numbers; None means all."""
+    """Return layers and dims from a size, its text, or numbers; None means all, as in `"3L"`, which has all dims."""
+    if isinstance(size, str) and num_layers is None and (alone := re.fullmatch(r"(\d+)l", size.strip().lower())):
+        size, num_layers = None, int(alone[1])
     if size is None:
         depth = None if num_layers is None else positive_int(num_layers, "num_layers", least=0)
         return depth, None if dim is None else positive_int(dim, "dim")
@@ -146,9 +148,9 @@ def layered(config: Any) -> Any:
     return config.text_config
 
 
-def full_size(model: SentenceTransformer) -> Size:
-    """Return the full size of a model, `Size(N, D)`."""
-    if not hasattr(model, "get_embedding_dimension"):
+def full_size(model: Any) -> Size:
+    """Return the full size of a model, `Size(N, D)`; a reranker has a dim for each score of a pair."""
+    if not hasattr(model, "get_embedding_dimension") and not hasattr(model, "num_labels"):
         raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(layered(model.config), "num_hidden_layers", None)
     if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
@@ -158,15 +160,17 @@ def full_size(model: SentenceTransformer) -> Size:
             f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
             "cut in depth. Use a model that starts with a Transformer module; to reduce only the dims, `truncate_dim`."
         )
-    dim = model.get_embedding_dimension()
+    dim = model.get_embedding_dimension() if hasattr(model, "get_embedding_dimension") else model.num_labels
+    if dim is None and hasattr(model, "max_active_dims"):  # one for each token, as it finds out when it first runs
+        dim = model.config.vocab_size
     if dim is None:
         raise UsageError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
     return Size(num_layers, dim)
 
 
-def megabytes(weights: Iterable[nn.Parameter]) -> float:
-    """Return what weights take in a checkpoint, in millions of bytes."""
-    return sum(weight.nbytes for weight in weights) / 1e6
+def megabytes(weights: Iterable[nn.Parameter], *, int8: bool = False) -> float:
+    """Return what weights take in a checkpoint, in millions of bytes; `int8`: in a graph, matrices in 8 bits."""
+    return sum(weight.numel() if int8 and weight.ndim > 1 else weight.nbytes for weight in weights) / 1e6
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:

@@ -12,7 +12,7 @@ import numpy as np
 from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.model import BaseModel
 
 _NAMED = 5  # rows that a warning names
 ROWS = "rows have an empty cell"  # of tables, in such a warning
@@ -126,7 +126,7 @@ def require_finite(embeddings: Any, texts: Sequence[str], where: Sequence[str] =
         )
 
 
-def chosen_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str | None:
+def chosen_prompt(model: BaseModel, prompt: str | None, prompt_name: str | None) -> str | None:
     """Return what `encode` puts in front of each text with these keywords; refuse a name that the model does not have."""
     if prompt is not None:
         return prompt

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _minibatch_ranges
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from sentence_transformers.util.distributed import distributed_evaluation
 from torch import Tensor, nn
 
 # what a card calls a model without an id on the Hub
 UNNAMED: str = SentenceTransformer._model_card_model_id_placeholder
 
 
-def load_with_classes(name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> SentenceTransformer:
+def load_with_classes(cls: type[BaseModel], name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> BaseModel:
     """Load a model whose `modules.json` may name these classes: no code of the checkpoint runs for them."""
     # The Trainer reads its checkpoints in this way; there is no public one.
-    return SentenceTransformer._load_with_module_classes(name, dict(classes), **kwargs)
+    return cls._load_with_module_classes(name, dict(classes), **kwargs)
 
 
 def route_name(router: Router, features: Mapping[str, Any]) -> str:
@@ -28,12 +32,12 @@ def route_name(router: Router, features: Mapping[str, Any]) -> str:
     return str(router._resolve_route(task=features.get("task"), modality=features.get("modality")))
 
 
-def card_text(model: SentenceTransformer) -> str | None:
+def card_text(model: BaseModel) -> str | None:
     """Return the text of the card that a model was loaded with, which saving writes again."""
     return model._model_card_text
 
 
-def drop_card_text(model: SentenceTransformer) -> None:
+def drop_card_text(model: BaseModel) -> None:
     """Let saving write a new card."""
     model._model_card_text = None
 
@@ -41,6 +45,15 @@ def drop_card_text(model: SentenceTransformer) -> None:
 def shares_out_texts(model: SentenceTransformer) -> bool:
     """Tell whether `encode` itself shares the texts out to the processes of the launch."""
     return getattr(model, "_distributed_inference", None) is not None
+
+
+@contextmanager
+def shared_out(infer: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor] | None]:
+    """In the first process of a launch, yield a function with which all infer together; in the others, None afterwards."""
+    # of a model: the functions that share out know these attributes alone
+    stand_in: Any = SimpleNamespace(_inference=infer, _distributed_inference=None, device=torch.device("cpu"))
+    with distributed_evaluation(stand_in) as leads:
+        yield (stand_in._distributed_inference or infer) if leads else None
 
 
 def is_cut_by_adaptive_layer_loss(module: nn.Module) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -44,7 +45,7 @@ class Part:
         self.left_out = LeftOut(name)
         self._rows = rows_of(texts, name)
 
-    def different(self, seen: set[int]) -> Iterator[tuple[int, str]]:
+    def different(self, seen: set[int]) -> Iterator[tuple[int, Any]]:
         """Yield texts that were not seen with this prompt, with their rows, but no empty ones."""
         for place, row in enumerate(self._rows):
             if self.left_out.lacks(row):
@@ -56,7 +57,7 @@ class Part:
 
 
 def parts_of(
-    model: SentenceTransformer,
+    model: BaseModel,
     texts: Texts,
     prompt: str | None,
     prompt_name: str | None,
@@ -82,7 +83,7 @@ class Text(NamedTuple):
     """A text with its prompt, and where it stands: the number and the name of its part, and its row there."""
 
     prompt: str | None
-    text: str
+    text: Any  # or a pair of texts, for a reranker
     part: int
     row: int
     name: str = "texts"
@@ -209,11 +210,11 @@ def embedded(
     return embeddings
 
 
-def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text]) -> None:
+def warn_without_prompts(model: BaseModel, texts: Sequence[Text]) -> None:
     """Warn if a model declares prompts, and no text has one."""
     prompts = {name: prompt for name, prompt in model.prompts.items() if prompt and prompt.strip()}
     starts = (*prompts.values(),)
-    if not prompts or any(text.prompt is not None or text.text.startswith(starts) for text in texts):
+    if not prompts or any(text.prompt is not None or str(text.text).startswith(starts) for text in texts):
         return
     name, *others = dict.fromkeys([*prompts, *model.prompts])  # a model may have none for documents
     parts = ", ".join(f"{prompted!r}: [...]" for prompted in (name, *others[:1]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,14 +23,11 @@ from st_matryoshka2d.cli.options import (
     output_file,
     size_option,
 )
-from st_matryoshka2d.cli.tables import read_columns, read_table
+from st_matryoshka2d.cli.own_tasks import pairs_in, search_in, task_of
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
-
-# A function that makes a task, the files by its names for them, their tables, and its other arguments.
-_Own: TypeAlias = tuple[str, dict[str, Path], list[Any], dict[str, str]]
 
 _TASK = typer.Option(help="mteb task or benchmark, such as NanoBEIR.")
 _PAIRS = input_file("Your own pairs of texts with a score of how similar they are")
@@ -49,6 +45,7 @@ _DOCUMENTS = size_option("Size of documents, such as 6L-384d, for queries of eve
 _EMBEDDINGS = input_file("Embeddings of the documents of --search that exist, in their order", VECTORS)
 _PRECISION = typer.Option(help="Of stored vectors: float32 (the default), int8, binary, ...")
 _TIMES = typer.Option(help="Also time each depth: on one query alone, or on a batch of texts.")
+_INT8 = typer.Option("--int8", help="Count the megabytes of an ONNX file in 8 bits, not of a checkpoint, with `--times`.")
 _CACHE = typer.Option(help="Folder for results, so that a killed run continues.", file_okay=False)
 _OUT = output_file("Save the grid, for `recommend` and `report`", ".parquet", ".json")
 _PLOT = output_file("Draw the grid as a heat map", ".png", ".svg", ".pdf")
@@ -70,6 +67,7 @@ def grid(
     embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     precision: Annotated[list[str] | None, _PRECISION] = None,
     times: Annotated[Literal["query", "batch"] | None, _TIMES] = None,
+    int8: Annotated[bool, _INT8] = False,
     batch_size: BatchSize = 32,
     cache: Annotated[Path | None, _CACHE] = None,
     out: Annotated[Path | None, _OUT] = None,
@@ -88,13 +86,13 @@ def grid(
         raise UsageError("Say what to score on: --task, --pairs, --labelled-pairs or --search.")
     if cache is not None:
         check_writable(cache)
-    own = _pairs("sts_task", pairs, text_column, score=value_column or "score")
-    own += _pairs("pair_task", labelled_pairs, text_column, label=value_column or "label")
-    own += _search(search)
+    own = pairs_in("sts_task", pairs, text_column, score=value_column or "score")
+    own += pairs_in("pair_task", labelled_pairs, text_column, label=value_column or "label")
+    own += search_in(search)
 
     from st_matryoshka2d import benchmark_latency, evaluate, load
 
-    tasks: list[AbsTask | str] = [*(task or []), *(_task(*files) for files in own)]
+    tasks: list[AbsTask | str] = [*(task or []), *(task_of(*files) for files in own)]
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
     result = evaluate(
         opened,
@@ -112,7 +110,7 @@ def grid(
     typer.echo(result)
     if times is not None:
         together, rounds = (1, 100) if times == "query" else (batch_size, 30)
-        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds)
+        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds, int8=int8)
         result = result.with_latency(timed)
         typer.echo(f"\n{timed.to_string(index=False)}")
     if out is not None:
@@ -123,57 +121,15 @@ def grid(
         written(plot)
 
 
-def _pairs(
-    make: str,
-    paths: list[Path] | None,
-    text_column: list[str] | None,
-    **value: str,
-) -> list[_Own]:
-    """Read files of pairs; `value` is the column of scores or labels, by the maker's name for it."""
-    texts = text_column or ["sentence1", "sentence2"]
-    if len(texts) != 2:
-        raise UsageError(f"Pairs have two columns of texts: give --text-column twice, not {texts}.")
-    [number] = value.values()
-    columns = {"sentence1": texts[0], "sentence2": texts[1], **value}
-    tables = {path: read_columns(path, texts, "--text-column", number) for path in paths or []}
-    return [(make, {"pairs": path}, [table], {**columns, "name": _name(path)}) for path, table in tables.items()]
-
-
-def _search(paths: tuple[Path, Path, Path] | None) -> list[_Own]:
-    """Read documents, queries and judgments."""
-    if paths is None:
-        return []
-    files = dict(zip(("corpus", "queries", "qrels"), paths, strict=True))
-    return [("retrieval_task", files, [read_table(path) for path in paths], {"name": "search"})]
-
-
-def _name(path: Path) -> str:
-    """Name a task after its file, in characters that a task's name may have."""
-    return re.sub(r"[^\w.+-]+", " ", path.stem).strip()
-
-
-def _task(make: str, files: dict[str, Path], tables: list[Any], others: dict[str, str]) -> AbsTask:
-    """Make a task; in what the library refuses, name the files in place of its arguments."""
-    import st_matryoshka2d
-
-    try:
-        task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **others)
-    except UsageError as error:
-        told, quote, cell = str(error).partition("'")  # a cell may have these words as well
-        told = re.sub(rf"(^|\bin )({'|'.join(files)})\b", lambda found: f"{found[1]}{files[found[2]]}", told)
-        raise UsageError(told + quote + cell) from error
-    return task
-
-
 _MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by default 0.97.")
 _BEST = typer.Option("--best", help="Choose the best score within the limits, not the cheapest.")
 _MAX_MS = typer.Option(help="Most milliseconds for a text; needs `grid --times`.")
 _MAX_BYTES = typer.Option(help="Most bytes for a vector.")
-_MAX_MEGABYTES = typer.Option(help="Most millions of bytes for a checkpoint; needs `grid --times`.")
+_MAX_MEGABYTES = typer.Option(help="Most millions of bytes for a file; needs `grid --times`.")
 _ONE_TASK = typer.Option(help="Judge by this task; by default by the mean over tasks.")
 _METRIC = typer.Option(help="Such as mrr_at_10; by default each task's main metric.")
 _REFERENCE = typer.Option(help="Grid of the model before; shares are of its score.", exists=True)
-_COST = typer.Option(help="What counts first: bytes for the smallest vector, megabytes for the smallest checkpoint.")
+_COST = typer.Option(help="What counts first: bytes for the smallest vector, megabytes for the smallest file.")
 _QUERIES = "Over an index's life; chooses one size for queries and another for documents."
 
 

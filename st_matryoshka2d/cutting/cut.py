@@ -1,4 +1,4 @@
-"""Cut a model to a size; the result is a plain `SentenceTransformer`."""
+"""Cut a model to a size; the result is a plain model of the same class."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from torch import nn
 
@@ -17,6 +18,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.kind import Model, kind_of
 from st_matryoshka2d.model.layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
@@ -24,37 +26,46 @@ from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.sizes import Size, full_size, layered, within
 
-Made = TypeVar("Made", bound=SentenceTransformer)
+Made = TypeVar("Made", bound=BaseModel)
 
 
 def cut_of(
-    model: SentenceTransformer, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None = None
-) -> tuple[SentenceTransformer, Declaration]:
+    model: Model, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None = None
+) -> tuple[Model, Declaration]:
     """Cut any model; also return what it declares with these layers, and do not warn of an untrained size."""
     if is_asymmetric(model) or is_table(model):
         return _narrowed(model, num_layers, dim), Declaration.of(model.config)
-    pipeline = Pipeline.of(model)
+    pipeline = Pipeline.of(model, BaseModel)
+    pipeline.kind.require_dims(dim)
     if layers is not None and num_layers is not None:
         pipeline = pipeline.keeping(of_depth(layers, num_layers), [num_layers])
     return cut_to(pipeline, num_layers, dim), pipeline.declaration
 
 
-def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = None) -> Any:
     """Cut a model."""
-    model, full = pipeline.model, pipeline.full
+    model, full, kind = pipeline.model, pipeline.full, pipeline.kind
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
-    width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, pipeline.declaration, full.num_layers, [depth])
-    cut = pipeline_at_depth(pipeline, depth, SentenceTransformer)
-    cut.truncate_dim = width
-    if depth:
-        size, kept, name = full_size(cut), pipeline.layers.kept(depth), _name(model)
-        for transformer in transformers_of(cut):
-            pipeline.declaration.cut(size, full, kept, name).write(transformer.model.config)
+    cut: Any = pipeline_at_depth(pipeline, depth, kind.cls)
+    if not kind.no_dims:
+        cut.truncate_dim = model.truncate_dim
+    narrow(cut, full, dim, pipeline.declaration, pipeline.layers.kept(depth), _name(model))
     return cut
 
 
-def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | None) -> SentenceTransformer:
+def narrow(cut: Any, full: Size, dim: int | None, declaration: Declaration, kept: Sequence[int], name: str | None) -> None:
+    """Leave dims out of a model that has its layers, and write what it was cut from: a whole model of this name and size."""
+    kind = kind_of(cut)
+    kind.require_dims(dim)
+    if dim is not None:
+        cut.truncate_dim = within(dim, full.dim, "dim")
+    declared = kind.declared(declaration.cut(full_size(cut), full, kept, name))
+    for transformer in transformers_of(cut):
+        declared.write(transformer.model.config)
+
+
+def _narrowed(model: Any, num_layers: int | None, dim: int | None) -> Any:
     """Cut an asymmetric model in dims, which its sides have in common, or a token table."""
     if is_table(model):
         if num_layers:
@@ -132,7 +143,7 @@ def _first_at_depth(first: Any, layers: Layers, num_layers: int, plain: bool) ->
     return around(first, {"sub_modules": around(first.sub_modules, routes)})
 
 
-def _name(model: SentenceTransformer) -> str | None:
+def _name(model: Any) -> str | None:
     """Return the id on the Hub, unless the model was changed since it was loaded."""
     card = model.model_card_data
     origin = None if {"generated_from_trainer", "aligned"} & set(card.tags) else getattr(model.config, "name_or_path", None)

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from st_matryoshka2d._hosts.transformers import as_read
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.backbone import Backbone, architecture, core, find_backbone, made_by, refusal, shallow_view
 from st_matryoshka2d.model.copies import rebuilt_from, same, settings, share_memory, skeleton, trial
 from st_matryoshka2d.model.cut_config import cut_config, per_layer
 from st_matryoshka2d.model.depths import recorded, state_at
@@ -68,9 +68,10 @@ def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
     try:
         (now, inputs), (live, _) = trial(plain), trial(model)
         with torch.no_grad():
-            merged, wanted = now(**inputs).last_hidden_state, live(**inputs).last_hidden_state
+            pairs = zip(made_by(now, inputs), made_by(live, inputs), strict=True)
         # Other products are rounded than before, with TF32 to three digits.
-        _require_close(merged, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
+        for merged, wanted in pairs:
+            _require_close(merged, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
     except Exception as error:
         raise refusal(model, _reason(model, error)) from error
     check_depths(plain, find_backbone(plain), [layered(plain.config).num_hidden_layers])
@@ -87,10 +88,10 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig, layers: 
     try:
         loaded, inputs = trial(model)
         with torch.no_grad():
-            wanted = view.train(False)(**inputs).last_hidden_state
-            _require_close(loaded(**inputs).last_hidden_state, wanted, "the two", of=(loaded, view))
-            rebuilt = rebuilt_from(loaded)
-            _require_close(rebuilt(**inputs).last_hidden_state, wanted, "the same, once saved", of=(rebuilt, view))
+            rebuilt, wanted = rebuilt_from(loaded), made_by(view.train(False), inputs)
+            for made, other, what in ((loaded, view, "the two"), (rebuilt, view, "the same, once saved")):
+                for one, goal in zip(made_by(made, inputs), wanted, strict=True):
+                    _require_close(one, goal, what, of=(made, other))
         _require_same_settings(model, view, full.blocks)
     except Exception as error:
         raise refusal(model, _reason(model, error)) from error
@@ -105,17 +106,17 @@ def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> Non
     whole, inputs = trial(model)
     pristine = skeleton(type(model), model.config)
     with recorded(whole, backbone) as calls:
-        states = whole(**inputs, output_hidden_states=True).hidden_states
+        states = core(whole)(**inputs, output_hidden_states=True).hidden_states
     for depth in depths:
         view = shallow_view(whole, backbone, depth)
-        cut = view(**inputs).last_hidden_state
+        cut, *by_head = made_by(view, inputs)
         finished = states[depth] if depth == backbone.num_layers else state_at(whole, backbone, depth, states, calls)
         _require_close(finished, cut, f"the state after block {depth} and the model cut there")
         if adapter_layers(model):
             continue  # its config does not tell of adapters; they are merged before a cut is saved
         rebuilt = rebuilt_from(view)
-        alone, what = rebuilt(**inputs).last_hidden_state, f"the cut at {depth} and its config alone"
-        _require_close(alone, cut, what, of=(rebuilt, view))
+        for alone, wanted in zip(made_by(rebuilt, inputs), [cut, *by_head], strict=True):
+            _require_close(alone, wanted, f"the cut at {depth} and its config alone", of=(rebuilt, view))
         _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
 
 

@@ -1,15 +1,14 @@
-"""Cut a model to a size and a vocabulary; the result is a plain `SentenceTransformer`."""
+"""Cut a model to a size and a vocabulary; the result is a plain model of the same class."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sentence_transformers import SentenceTransformer
-
 from st_matryoshka2d.cutting.cut import cut_of
 from st_matryoshka2d.cutting.untrained import warn_if_untrained
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.identity import name_apart
+from st_matryoshka2d.model.kind import Model, kind_of
 from st_matryoshka2d.model.layers import depth_of_choice
 from st_matryoshka2d.sizes import Size, full_size, resolve_size
 from st_matryoshka2d.vocabulary.watch import watch
@@ -17,7 +16,7 @@ from st_matryoshka2d.vocabulary.with_vocabulary import with_vocabulary
 
 
 def truncate(
-    model: SentenceTransformer,
+    model: Model,
     size: Size | str | None = None,
     *,
     num_layers: int | None = None,
@@ -25,10 +24,10 @@ def truncate(
     layers: str | Sequence[int] | None = None,
     vocabulary: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
     max_tokens: int | None = None,
-) -> SentenceTransformer:
+) -> Model:
     """Cut a model to a size, and to the vocabulary of texts.
 
-    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package.
+    The cut is a plain model of the same class: once saved, it loads anywhere without this package.
     The full model does not change, but both share their weights, so training one trains the other;
     for an independent cut, use `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name,
     such as `org/name-3L-64d`.
@@ -43,14 +42,15 @@ def truncate(
     words are split into more tokens. Those rows are a copy.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
-            several of the same depth. Of an `asymmetric` model or a token table, only the dims can
+        model: Any `SentenceTransformer`, `CrossEncoder`, `SparseEncoder` or `MultiVectorEncoder`
+            that starts with a `Transformer`, or with a `Router` over several of the same depth. Of
+            an `asymmetric` model or a token table, only the dims can
             be cut.
-        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers.
+        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers; `"3L"` for all dims.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries`
             gave a token table: the cut is that table, a `StaticEmbedding`, and has no prompts,
             because its rows contain what they do.
-        dim: Dimensions to keep, 1..D; None for all.
+        dim: Dimensions to keep, 1..D; None for all. Only a `SentenceTransformer` has some to choose from.
         layers: Which layers to keep: `"first"`, `"ends"`, half of them from the start and half from
             the end, or a list, counted from 1, such as `[1, 5, 6]`. None for those that the model
             was aligned or trained with, otherwise `"ends"`, which scores far better than `"first"`
@@ -65,7 +65,7 @@ def truncate(
             and as many that look like them.
 
     Raises:
-        TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
+        TypeError: `model` is none of these classes, or a number is not an integer.
         ValueError: No size is given, or both a size and numbers; a number is out of range, the text
             is not a size, the model has no token table for 0 layers, the architecture cannot be cut
             exactly, or `layers` are not as many as `num_layers`, or others than an aligned model
@@ -104,9 +104,9 @@ def truncate(
     if depth is None and width is None and vocabulary is None:
         raise UsageError("There is nothing to cut. Pass a size, num_layers, dim or vocabulary.")
     cut, declared = cut_of(model, depth, width, layers)
-    what, size_of_cut, full = [], full_size(cut), full_size(model)
+    what, size_of_cut, full, kind = [], full_size(cut), full_size(model), kind_of(model)
     if size_of_cut != full:
-        what.append(str(size_of_cut))
+        what.append(kind.told(size_of_cut))
     if vocabulary is not None:
         cut, rows = with_vocabulary(cut, vocabulary, max_tokens)
         what.append(f"{rows}v")

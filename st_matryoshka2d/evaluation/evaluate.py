@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
 from numpy.typing import ArrayLike
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from torch import Tensor
 
 from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.evaluation.rerankers import score_reranker
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
@@ -33,7 +36,7 @@ _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
 
 
 def evaluate(
-    model: SentenceTransformer,
+    model: SentenceTransformer | CrossEncoder,
     tasks: Tasks,
     num_layers: int | Iterable[int] | None = None,
     dims: int | Iterable[int] | None = None,
@@ -59,7 +62,9 @@ def evaluate(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
             several of one depth. An `asymmetric` model is scored at its own depths, by search, at
-            each of `dims`.
+            each of `dims`. A `CrossEncoder` is scored at its depths on tasks with candidates: mteb's
+            reranking tasks, or `retrieval_task(..., candidates=...)`; `dims`, `documents`,
+            `embeddings` and `cache` are not for it.
         tasks: One or several mteb text tasks or benchmarks, or their names, such as `"NanoBEIR"`.
             `sts_task`, `pair_task`, `retrieval_task` and `classification_task` make a task from
             your own data.
@@ -110,6 +115,9 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
+    if isinstance(model, CrossEncoder):
+        only = {"dims": dims, "documents": documents, "embeddings": embeddings, "cache": cache}
+        return _of_reranker(model, tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar)
     pair = sides_of(model)
     pipeline = None if pair else Pipeline.of(model)
     full, of_documents = map(full_size, pair.values()) if pipeline is None else [pipeline.full] * 2
@@ -139,8 +147,9 @@ def evaluate(
         for side, precision, size in product(sides, stored, wanted)
         if side is None or size.dim <= side.dim
     ]
+    whole: Any = pipeline or model
     grid = score_variants(
-        pipeline or model,
+        whole,
         chosen,
         variants,
         cache=cache,
@@ -151,6 +160,29 @@ def evaluate(
         existing=existing,
     )
     return grid if pipeline is None else replace(grid, layers=pipeline.layers.named)
+
+
+def _of_reranker(
+    model: BaseModel,
+    tasks: Tasks,
+    num_layers: int | Iterable[int] | None,
+    sizes: Iterable[Size | str] | None,
+    layers: Choice | Sequence[int] | None,
+    only: Mapping[str, object],
+    batch_size: int,
+    show_progress_bar: bool,
+) -> GridResult:
+    """Score depths of a reranker; refuse what is meant for embeddings alone."""
+    if given := [name for name, value in only.items() if value is not None]:
+        raise UsageError(f"A reranker has no embeddings: leave {', '.join(given)} out.")
+    pipeline = Pipeline.of(model, BaseModel)
+    if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
+        num_layers = len(layers)
+    wanted = _sizes_to_score(num_layers, None if sizes else pipeline.full.dim, sizes, pipeline.full, 1)
+    depths = sorted({size.num_layers for size in wanted})
+    if layers is not None:
+        pipeline = pipeline.keeping(of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers, depths)
+    return score_reranker(pipeline, chosen_tasks(tasks), depths, batch_size=batch_size, show_progress_bar=show_progress_bar)
 
 
 def _sizes_to_score(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from itertools import cycle, islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sentence_transformers import SentenceTransformer
+import torch
+from sentence_transformers.base.model import BaseModel
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.cutting.cut import cut_to, without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
+from st_matryoshka2d.model.kind import Kind, kind_of
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth, own_weights
 from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.pairs import checked_pair, pair_rows
 from st_matryoshka2d.sizes import Size, all_within, full_size, megabytes, positive_int, validate_sizes
 from st_matryoshka2d.texts import filled_texts
 
@@ -44,16 +47,17 @@ _TEXTS = [
 
 
 def benchmark_latency(
-    model: SentenceTransformer,
+    model: BaseModel,
     num_layers: int | Iterable[int] | None = None,
-    texts: Iterable[str] | None = None,
+    texts: Iterable[str] | Iterable[tuple[str, str]] | None = None,
     *,
     sizes: Iterable[Size | str] | None = None,
     batch_size: int = 32,
     rounds: int = 30,
+    int8: bool = False,
     show_progress_bar: bool = True,
 ) -> pd.DataFrame:
-    """Time `encode` at several depths and compare with the full model.
+    """Time `encode` at several depths, or `predict` of a reranker, and compare with the full model.
 
     Only depths are timed, because fewer dims do not save time. Times include tokenisation, so the
     speedup is smaller than the number of layers suggests. Depths take turns, so that other load
@@ -61,24 +65,26 @@ def benchmark_latency(
     a batch share work; `batch_size=1` times one at a time.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure;
-            it is not changed. For a `Router`, the default route is timed; of an `asymmetric` model,
-            each side with its prompt.
+        model: Any `SentenceTransformer`, `CrossEncoder`, `SparseEncoder` or `MultiVectorEncoder`
+            that starts with a `Transformer`, on the device to measure; it is not changed. For a
+            `Router`, the default route is timed; of an `asymmetric` model, each side with its prompt.
         num_layers: Depths, each 1..N, or 0 for a token table; None for all. The full model is
             always timed as well.
-        texts: Texts to encode in each call, without empty ones; None for one batch of English texts
-            of 2 to 55 words.
+        texts: Texts to encode in each call, without empty ones, or the pairs of a query and a
+            document that a reranker scores; None for one batch of English texts of 2 to 55 words.
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
         rounds: Timed calls per depth, after a tenth as many warm-up calls, at least one.
+        int8: Count the bytes of the file that `export_onnx(cut, folder, int8=True)` writes, to some
+            tenths of a megabyte. Times are those of the model as it is.
         show_progress_bar: Show a progress bar with one step per call.
 
     Returns:
         One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`:
-        the same divided by the number of texts; `low`, `high`: quartiles of the time of a call;
+        the same divided by the number of texts, or of pairs; `low`, `high`: quartiles of the time of a call;
         `parameters`: weights of the cut, of an aligned model without the readouts and the token
         table of other depths; `megabytes`: millions of bytes that they take in a checkpoint, at the
-        precision that the model has now; `theory`: N / num_layers, NaN for a token table;
+        precision that the model has now, or with `int8` in a graph; `theory`: N / num_layers, NaN for a token table;
         `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
@@ -102,10 +108,10 @@ def benchmark_latency(
         [62.5, 76.7, 90.9]
     """
     batch_size, rounds = positive_int(batch_size, "batch_size"), positive_int(rounds, "rounds")
-    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts)
+    by_depth = _timed(model, num_layers, sizes)
+    batch = _batch(texts, batch_size, kind_of(model))
     if not batch:
         raise UsageError("texts is empty; at least one text is needed.")
-    by_depth = _timed(model, num_layers, sizes)
     depths, cuts = list(by_depth), list(by_depth.values())
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     weights = [own_weights(cut) for cut in cuts]  # shared ones once
@@ -121,22 +127,32 @@ def benchmark_latency(
             "low": low,
             "high": high,
             "parameters": [sum(weight.numel() for weight in of_cut) for of_cut in weights],
-            "megabytes": [megabytes(of_cut) for of_cut in weights],
+            "megabytes": [megabytes(of_cut, int8=int8) for of_cut in weights],
             "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }
     )
 
 
+def _batch(texts: Any, batch_size: int, kind: Kind) -> Sequence[Any]:
+    """Return the texts, or pairs, of a call."""
+    if texts is None:
+        some = list(islice(cycle(_TEXTS), batch_size + 1))
+        return list(pairwise(some)) if kind.reads_pairs else some[:batch_size]
+    if kind.reads_pairs:
+        return [checked_pair(row, place) for place, row in enumerate(pair_rows(texts))]
+    return filled_texts(texts)
+
+
 def _timed(
-    model: SentenceTransformer, num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
-) -> dict[int, SentenceTransformer]:
+    model: BaseModel, num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
+) -> dict[int, BaseModel]:
     """Return the model at each depth, ascending."""
     if sides := sides_of(model):
         if num_layers is not None or sizes is not None:
             raise UsageError("The depths of an asymmetric model are fixed: leave num_layers and sizes out.")
         return dict(sorted((full_size(side).num_layers, side) for side in sides.values()))
-    pipeline = Pipeline.of(model)
+    pipeline = Pipeline.of(model, BaseModel)
     pipeline.require_padding()
     depths = sorted({pipeline.full.num_layers, *_depths(num_layers, sizes, pipeline.full, least_depth(model))})
     whole = without_adapters(pipeline)  # merged once for all cuts
@@ -168,7 +184,7 @@ def _depths(
 
 
 def _time_in_turns(
-    models: Sequence[SentenceTransformer], texts: list[str], batch_size: int, rounds: int, show_progress_bar: bool
+    models: Sequence[BaseModel], texts: Sequence[Any], batch_size: int, rounds: int, show_progress_bar: bool
 ) -> Float[np.ndarray, "rounds models"]:
     """Return the seconds of each call."""
     warm_up = max(1, rounds // _ROUNDS_TO_ONE_OF_WARM_UP)
@@ -180,8 +196,9 @@ def _time_in_turns(
             # another model comes first in each round
             for place in np.roll(range(len(models)), -turn):
                 start = time.perf_counter()
-                # `encode` returns arrays, so pending work on a GPU is included.
-                models[place].encode(texts, batch_size=batch_size, show_progress_bar=False)
+                kind_of(models[place]).run(models[place], texts, batch_size=batch_size, show_progress_bar=False)
+                if models[place].device.type == "cuda":
+                    torch.cuda.synchronize()
                 seconds[turn, place] = time.perf_counter() - start
                 bar.update()
     return seconds[warm_up:]

@@ -109,7 +109,7 @@ class VariantModel:
         return SimilarityFunction.to_similarity_pairwise_fn(self.own_similarity)(embeddings1, embeddings2)
 
 
-def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -> TaskResult:
+def result_of(model: Any, task: AbsTask, encode_kwargs: EncodeKwargs) -> TaskResult:
     """Evaluate a variant with mteb."""
     settings: dict[str, Any] = {"cache": None, "co2_tracker": False, "show_progress_bar": False}
     return mteb.evaluate(model, task, encode_kwargs=encode_kwargs.copy(), **settings).task_results[0]
@@ -150,7 +150,7 @@ def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: ItemsOf,
     return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
 
-def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> ItemsOf:
+def items_of(task: AbsTask, result: TaskResult, model: Any) -> ItemsOf:
     """Collect the items of scores: similarities of pairs, or metrics of each query."""
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
@@ -171,7 +171,7 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> ItemsOf:
     return items
 
 
-def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: VariantModel) -> ItemsOf:
+def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: Any) -> ItemsOf:
     """Collect metrics of each query; splits whose main score is not the mean over queries are skipped."""
     items: ItemsOf = {}
     main = task.metadata.main_score

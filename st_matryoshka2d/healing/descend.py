@@ -1,22 +1,17 @@
-"""Gradient descent on a healed cut, towards the whole model's embeddings."""
+"""Gradient descent on a healed cut, towards the whole model's outputs."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.encoding.progress import progress
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 _BATCH = 64  # texts of a step
 _RATE = 5e-5  # of AdamW, after a tenth of the steps; four times as much loses at first what healing gained
@@ -26,13 +21,13 @@ _WARMUP = 0.1
 
 @torch.enable_grad()
 def descended(
-    cut: SentenceTransformer,
+    cut: Any,
     texts: Sequence[Text],
-    whole: Float[Tensor, "texts dim"],
+    distance: Callable[[dict[str, Any], dict[str, Any], Sequence[int]], Tensor],
     steps: int,
     hidden: bool | None,
-) -> SentenceTransformer:
-    """Return a copy of a cut after some steps down 1 - cos to the whole model's embeddings of texts."""
+) -> Any:
+    """Return a copy of a cut after some steps down the distance of its outputs to the whole model's."""
     student = copy.deepcopy(cut).train(False)
     first: Any = student[0]
     words = first.model.get_input_embeddings().weight
@@ -48,8 +43,8 @@ def descended(
     with progress("Training the cut", steps, "steps", hidden) as bar:
         for prompt, places in _drawn(texts, steps):
             features = student.preprocess([texts[place].text for place in places], prompt=prompt)
-            embedded = student(batch_to_device(features, student.device))["sentence_embedding"]
-            loss = 1 - cosine_similarity(embedded, whole[places].to(embedded)).mean()
+            features = batch_to_device(features, student.device)
+            loss = distance(student(dict(features)), features, places)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

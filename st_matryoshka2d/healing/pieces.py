@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -19,14 +20,16 @@ from st_matryoshka2d.model.sides import with_modules
 Precision = Mapping[str, torch.dtype]
 
 
-def reference(pipeline: Pipeline) -> SentenceTransformer:
+def reference(pipeline: Pipeline) -> Any:
     """Return the whole model with all depths' readouts, in float32 and in evaluation mode; it shares what is so already."""
     return cut_to(pipeline).float().train(False)
 
 
-def own_cut(pipeline: Pipeline, num_layers: int) -> SentenceTransformer:
+def own_cut(pipeline: Pipeline, num_layers: int) -> Any:
     """Cut a model, with weights of its own and with the modules that follow the last layer of the whole one."""
     cut = cut_to(pipeline, num_layers)
+    if pipeline.kind.no_dims:  # which has no readouts
+        return copy.deepcopy(cut)
     return copy.deepcopy(with_modules(cut, {"0": cut[0], **_head(pipeline, None)}, SentenceTransformer))
 
 

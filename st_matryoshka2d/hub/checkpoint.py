@@ -19,11 +19,14 @@ from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIG
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import parse_index, require_inside
 from st_matryoshka2d.hub.weights_fit import shapes_in
+from st_matryoshka2d.model.kind import Kind, kind_named
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 BIN = "pytorch_model.bin"
 ROUTER = Router.config_file_name
+ABOUT = "config_sentence_transformers.json"
+_CLASSIFIER = "ForSequenceClassification"
 # File suffixes of weights, in any format.
 SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
 
@@ -45,10 +48,9 @@ class Checkpoint:
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
         """Type and folder of each module; a plain Hugging Face checkpoint is a Transformer in the root."""
-        here = self.cache_folder, self.commit, self.local_files_only
-        if (path := load_file_path(self.name, "modules.json", "", self.token, *here)) is None:
+        if (path := self._find("modules.json")) is None:
             return [(_PLAIN[0], "")]
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
         try:
             listed = [(str(module["type"]), str(module["path"])) for module in json.loads(text)]
         except (TypeError, KeyError, ValueError, RecursionError):
@@ -57,6 +59,30 @@ class Checkpoint:
             wanted = "a list of modules with a type and a path"
             raise UsageError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
         return [(kind, path and require_inside(path, "modules.json")) for kind, path in listed]
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The class that it names; if there is nothing of sentence-transformers, a classifier is a reranker."""
+        about = self._read(ABOUT)
+        if about is None and self._find("modules.json") is None:
+            first = str((self._read("config.json") or {}).get("architectures") or "")
+            return kind_named("CrossEncoder" if _CLASSIFIER in first else None)
+        return kind_named((about or {}).get("model_type"))
+
+    def _find(self, name: str) -> Path | None:
+        """Return the local path of a small file, which is downloaded if necessary; None if there is none."""
+        path = load_file_path(self.name, name, "", self.token, self.cache_folder, self.commit, self.local_files_only)
+        return None if path is None else Path(path)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """Read the entries of a JSON file; None if there is none, or it is broken, which is reported when it is needed."""
+        if (path := self._find(name)) is None:
+            return None
+        try:
+            entries = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        except (ValueError, RecursionError):
+            return None
+        return entries if isinstance(entries, dict) else None
 
     @property
     def module_folders(self) -> list[str]:

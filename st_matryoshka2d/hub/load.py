@@ -5,35 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
-from st_matryoshka2d.cutting.cut import cut_of
+from st_matryoshka2d.cutting.cut import narrow
 from st_matryoshka2d.cutting.exactness import check_loaded
+from st_matryoshka2d.cutting.truncate import truncate
 from st_matryoshka2d.cutting.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.cutting.untrained import warn_if_untrained
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
-from st_matryoshka2d.hub.plan import Plan, planned
 from st_matryoshka2d.hub.reach import opened
+from st_matryoshka2d.hub.source import Source, source_of
 from st_matryoshka2d.hub.weights import check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.copies import settled
 from st_matryoshka2d.model.cut_config import Cut
-from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, replace_card
+from st_matryoshka2d.model.kind import kind_of
 from st_matryoshka2d.model.layers import depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.sides import side_of
-from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.sizes import Size, full_size, resolve_size
 from st_matryoshka2d.vocabulary.watch import watch
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs
@@ -51,7 +50,7 @@ def load(
     route: str | None = None,
     allow_bin: bool = False,
     **kwargs: Any,
-) -> SentenceTransformer:
+) -> Any:
     """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is
@@ -59,21 +58,24 @@ def load(
     files are downloaded.
 
     Args:
-        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
-            saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
-            the last ones do, are copied from a folder to a temporary one meanwhile.
+        name_or_path: Hub id or folder of a model that sentence-transformers can load: a
+            `SentenceTransformer`, `CrossEncoder`, `SparseEncoder` or `MultiVectorEncoder`, as its
+            `config_sentence_transformers.json` says. A plain checkpoint of transformers is a
+            `CrossEncoder` if it has a classifier, otherwise a `SentenceTransformer`. One that was
+            saved with a `TruncatedTransformer` is read whole and then cut. So is a folder, or a
+            repository whose weights are in the cache, if other layers than the first ones stay.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
             model is loaded, an aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
             `fit_queries`, as for `truncate`; the network is not read.
-        dim: Dimensions to keep, 1..D; None for all.
+        dim: Dimensions to keep, 1..D; None for all. Only a `SentenceTransformer` has some to choose from.
         layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds
             queries with an `asymmetric` model. The result has no `Router`; its `encode` has the
             prompt of that side.
         allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with
             `weights_only=True`.
-        **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`,
+        **kwargs: Arguments of the model's class: `device`, `revision`, `token`, `model_kwargs`,
             ...
 
     Raises:
@@ -101,96 +103,88 @@ def load(
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
     checkpoint, kwargs = opened(name_or_path, kwargs)
-    if depth == 0 and route is None and not checkpoint.is_table:
-        return load_table(checkpoint, kwargs, dim, allow_bin)
-    # Windows deletes no file that is in use
-    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
-        plan = planned(replace(checkpoint, route=route), kwargs, depth, layers, allow_bin, Path(spare))
-        if plan.cut is None:
-            model, declared, full = _cut_whole(plan.checkpoint, plan.kwargs, depth, dim, layers)
-        else:
-            model, declared, full = _some_layers(plan, plan.cut, dim)
-    warn_if_untrained(declared, full_size(model), full)
+    source = source_of(replace(checkpoint, route=route), kwargs, depth, layers, allow_bin)
+    model = _read(source)
+    if source.cut is not None:
+        return _finished(model, source.checkpoint, source.cut, dim)
+    if depth is not None or dim is not None:  # all weights were read
+        return truncate(model, num_layers=depth, dim=dim, layers=layers)
     watch(model)
     return model
 
 
-def _cut_whole(
-    checkpoint: Checkpoint,
-    kwargs: dict[str, Any],
-    num_layers: int | None,
-    dim: int | None,
-    layers: str | Sequence[int] | None,
-) -> tuple[SentenceTransformer, Declaration, Size]:
-    """Load all weights and cut the model; also return what the whole declares, and its size."""
+def _read(source: Source) -> Any:
+    """Build the model that is read, with the readouts of its depth, or of all depths if it has all layers."""
+    checkpoint, cut = source.checkpoint, source.cut
+    if cut is not None and cut.num_layers == 0:
+        return load_table(checkpoint, source.kwargs)
+    if cut is not None:
+        model = _some_layers(source, cut)
+    else:
+        model = _all_weights(checkpoint, source.kwargs)
+        cut = Cut.of(model.config, full_size(model).num_layers)
+        require_declared(checkpoint, cut.declaration)
+    add_readouts(model, checkpoint, cut)
+    return model
+
+
+def _all_weights(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> Any:
+    """Load a model of any kind; what an adapter declares is read from its own config."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, kwargs)
-    whole = _assembled(checkpoint, kwargs, checkpoint)
-    full = full_size(whole)
-    if checkpoint.adapter_folders:
-        for transformer in transformers_of(whole):
-            declare_from_adapters(transformer.model)
-        require_declared(checkpoint, whole.config)
-    declared = Declaration.of(whole.config)
-    add_readouts(whole, checkpoint, declared, full.num_layers, full.num_layers)
-    small = whole
-    if num_layers is not None or dim is not None:
-        small, declared = cut_of(whole, num_layers, dim, layers)
-    if (size := full_size(small)) != full:
-        name_apart(small, whole, size)
-    return small, declared, full
+    model = _assembled(checkpoint, kwargs)
+    for transformer in transformers_of(model):
+        declare_from_adapters(transformer.model)
+    return model
 
 
-def _some_layers(plan: Plan, cut: Cut, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
-    """Load some layers, and check that they equal those of the whole; also return what that declares, and its size."""
-    checkpoint, piece = plan.checkpoint, plan.piece
-    kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **cut.changed}}
-    source = Checkpoint(str(piece)) if piece else checkpoint
-    if piece:
-        check_weights(source, dict.fromkeys(source.transformer_folders, cut.config), kwargs)
-    else:
-        check_weights(source, dict.fromkeys(source.transformer_folders, cut.whole), kwargs, cut)
-    revision = kwargs.pop("revision", None) if piece else None
-    # The report would list every layer that is left out. Weights that the embeddings need are
-    # checked without it.
-    with quiet_loading():
-        model = _assembled(source, kwargs, checkpoint if plan.is_copy else source)
-    network = Pipeline.of(model).transformer.model
-    if piece:
-        if checkpoint.commit:
-            model.model_card_data.set_base_model(checkpoint.name, revision=revision)
+def _some_layers(source: Source, cut: Cut) -> Any:
+    """Load the layers of a cut, and check that they equal those of the whole."""
+    checkpoint, read = source.checkpoint, source.read
+    kwargs = {**source.kwargs, "config_kwargs": {**(source.kwargs.get("config_kwargs") or {}), **cut.changed}}
+    config = cut.config if source.piece else cut.whole
+    check_weights(read, dict.fromkeys(read.transformer_folders, config), kwargs, cut)
+    revision = kwargs.pop("revision", None) if source.piece else None
+    model = _assembled(read, kwargs)
+    network = Pipeline.of(model, BaseModel).transformer.model
+    if source.piece:
+        model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
     check_loaded(network, cut.whole, cut.layers)
-    if cut.declaration.readouts is not None:
-        add_readouts(model, checkpoint, cut.declaration, cut.layers.total, cut.num_layers)
+    return model
+
+
+def _finished(model: Any, checkpoint: Checkpoint, cut: Cut, dim: int | None) -> Any:
+    """Leave dims out, write what the model was cut from, name it, and warn of a size that it was not trained for."""
     full = Size(cut.layers.total, full_size(model).dim)
-    if dim is not None:
-        model.truncate_dim = within(dim, full.dim, "dim")
-    size = full_size(model)
-    cut.declaration.cut(size, full, cut.kept, checkpoint.name if checkpoint.commit else None).write(model.config)
-    if size != full:
+    narrow(model, full, dim, cut.declaration, cut.kept, checkpoint.name if checkpoint.commit else None)
+    if (size := full_size(model)) != full:
         replace_card(model)  # it describes the whole model; saving writes a new card
-        name_apart(model, model, size)
-    return model, cut.declaration, full
+        name_apart(model, model, kind_of(model).told(size))
+    warn_if_untrained(cut.declaration, size, full)
+    watch(model)
+    return model
 
 
-def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
-    """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> Any:
+    """Build the pipeline, and refuse one that lacks weights."""
     try:
-        with one_load_at_a_time:
-            model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
+        # The report would list every layer that is left out. Weights that the embeddings need are
+        # checked without it.
+        with one_load_at_a_time, quiet_loading():
+            model = load_with_classes(checkpoint.kind.cls, checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
-            raise UsageError(f"The weights of {named.name} do not fit its modules. {error}") from error
+            raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        named.check_files()  # names the broken file, which a library's error seldom does
+        checkpoint.check_files()  # names the broken file, which a library's error seldom does
         raise
-    files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
+    files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
     own_tables(model, kwargs)
     for transformer in transformers_of(model):
         settled(transformer.processor)
-    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 
 
@@ -199,7 +193,7 @@ def _router(checkpoint: Checkpoint) -> dict[str, type[Router]]:
     return {} if checkpoint.route is None else {checkpoint.modules[0][0]: _only(checkpoint.route)}
 
 
-def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
+def _side(model: Any, route: str) -> Any:
     """Return a loaded route as a model without a `Router`, with a name and a card of its own."""
     side = side_of(model, route)
     name_apart(side, model, route)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,46 +11,40 @@ from typing import Any
 import torch
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.hub.weights import read_config, without_pickles
+from st_matryoshka2d.hub.checkpoint import ABOUT, WEIGHTS, Checkpoint
+from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import name_apart, take_origin
+from st_matryoshka2d.model.identity import take_origin
 from st_matryoshka2d.model.readout import Readout, require_readouts, tell_of_readouts
-from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
+from st_matryoshka2d.model.readout_files import StoredReadouts, linear_of, read_readouts, readout_file
 from st_matryoshka2d.model.table import Table
-from st_matryoshka2d.sizes import Size, within
 
 
-def add_readouts(
-    model: SentenceTransformer, checkpoint: Checkpoint, declaration: Declaration, total: int, num_layers: int
-) -> None:
+def add_readouts(model: BaseModel, checkpoint: Checkpoint, cut: Cut) -> None:
     """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
-    depths = declaration.readouts or []
-    is_whole = bool(depths) and num_layers == total
+    depths, num_layers = cut.declaration.readouts or [], cut.num_layers
+    is_whole = bool(depths) and cut.is_whole
     if not is_whole and num_layers not in depths:
-        require_readouts(model, declaration, total, [num_layers])
+        require_readouts(model, cut.declaration, cut.layers.total, [num_layers])
         return
     for folder, dense in _places(model, checkpoint).items():
-        # a pickle only gets here with `allow_bin`
-        file = Path(checkpoint.weights_in(folder) or WEIGHTS).name
-        weights = Dense.load_torch_weights(str(fetched(checkpoint, folder, file).parent))
-        files = [fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
-        stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
+        stored = _stored(checkpoint, folder, depths if is_whole else [num_layers])
         readout = Readout.around(dense, stored)
         _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
     if is_whole:
         tell_of_readouts(model)
 
 
-def require_declared(checkpoint: Checkpoint, config: Any) -> None:
+def require_declared(checkpoint: Checkpoint, declaration: Declaration) -> None:
     """Refuse an adapter with readouts whose base model does not declare them: which layers they are for is not known."""
-    if Declaration.of(config).readouts:
+    if declaration.readouts or not checkpoint.adapter_folders:
         return
     if any(PurePosixPath(path).match(readout_file("*")) for path in checkpoint.files):
         raise UsageError(
@@ -59,7 +54,16 @@ def require_declared(checkpoint: Checkpoint, config: Any) -> None:
         )
 
 
-def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:
+def _stored(checkpoint: Checkpoint, folder: str, depths: Iterable[int]) -> StoredReadouts:
+    """Read the readouts of some depths."""
+    # a pickle only gets here with `allow_bin`
+    file = Path(checkpoint.weights_in(folder) or WEIGHTS).name
+    weights = Dense.load_torch_weights(str(_fetched(checkpoint, folder, file).parent))
+    files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
+    return read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
+
+
+def _places(model: BaseModel, checkpoint: Checkpoint) -> dict[str, Dense]:
     """Find the folder and the module of each readout: the last `Dense` of every route."""
     first = next(model.children())
     if isinstance(first, Router):
@@ -80,7 +84,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     return dict(modules[-1] for modules in dense)
 
 
-def fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
+def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
     """Return the local path of a file; refuse a checkpoint that lacks it."""
     with suppress(EntryNotFoundError, LocalEntryNotFoundError):
         if (path := checkpoint.fetch(f"{folder}/{file}")).is_file():
@@ -99,24 +103,19 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 put(container, name, new)
 
 
-_ABOUT = "config_sentence_transformers.json"
 _PROMPTS = ("query", "document")  # of a checkpoint that names none, as in sentence-transformers
 
 
-def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, allow_bin: bool) -> SentenceTransformer:
+def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
     """Load the table as the pipeline that `truncate(model, num_layers=0)` makes."""
-    folder = _folder(checkpoint, kwargs)
-    without_pickles(checkpoint, allow_bin, kwargs)
-    file = Path(checkpoint.weights_in(folder) or WEIGHTS).name
-    weights = Dense.load_torch_weights(str(fetched(checkpoint, folder, file).parent))
-    whole = linear_of(weights["linear.weight"], weights["linear.bias"])
-    stored = read_readouts([fetched(checkpoint, folder, readout_file(0))], whole)
+    folder = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")][-1]
+    stored = _stored(checkpoint, folder, [0])
     if stored.table is None:
         raise UsageError(f"{folder}/{readout_file(0)} of {checkpoint.name} holds no table. Fit the queries again.")
     of = None if checkpoint.commit is None else checkpoint.name
     modules: list[nn.Module] = [Table.of(stored.table, {**stored.table.fit, "model": of})]
     modules += [Normalize() for kind, _ in checkpoint.modules[-1:] if kind.endswith(".Normalize")]
-    about = json.loads(checkpoint.fetch(_ABOUT).read_text(encoding="utf-8")) if _ABOUT in checkpoint.files else {}
+    about = json.loads(checkpoint.fetch(ABOUT).read_text(encoding="utf-8")) if ABOUT in checkpoint.files else {}
     model = SentenceTransformer(
         modules=modules,
         device=kwargs.get("device"),
@@ -125,9 +124,14 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     )
     own_tables(model, kwargs)
     model.prompts = dict.fromkeys(about.get("prompts") or _PROMPTS, "")
-    if dim is not None:
-        model.truncate_dim = within(dim, whole.out_features, "dim")
-    _name(model, checkpoint, Size(0, model.truncate_dim or whole.out_features))
+    # the card tells what the table is a part of
+    card = model.model_card_data
+    if checkpoint.commit:
+        card.set_base_model(checkpoint.name, revision=checkpoint.commit)
+    else:
+        card.model_name = f"local/{checkpoint.root.resolve().name}"
+    if "README.md" in checkpoint.files:
+        take_origin(model, checkpoint.fetch("README.md").read_text(encoding="utf-8"))
     return model
 
 
@@ -144,27 +148,3 @@ def own_tables(model: nn.Module, kwargs: dict[str, Any]) -> None:
             elif table.is_stored_in_half():
                 table.half()
             _replace(model, module, table)
-
-
-def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:
-    """Return the folder of the readout with the table; refuse a checkpoint without one."""
-    folders = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")]
-    config = read_config(checkpoint, checkpoint.transformer, kwargs) if folders and checkpoint.is_plain else None
-    if 0 not in (Declaration.of(config).readouts or []):
-        raise UsageError(
-            f"{checkpoint.name} has no token table, which 0 layers mean. Load the whole model, give it one with "
-            "`fit_queries` or the command `fit-queries`, and save it."
-        )
-    return folders[-1]
-
-
-def _name(model: SentenceTransformer, checkpoint: Checkpoint, size: Size) -> None:
-    """Write into the card what the table is a part of."""
-    card = model.model_card_data
-    if checkpoint.commit:
-        card.set_base_model(checkpoint.name, revision=checkpoint.commit)
-    else:
-        card.model_name = f"local/{checkpoint.root.resolve().name}"
-    if "README.md" in checkpoint.files:
-        take_origin(model, checkpoint.fetch("README.md").read_text(encoding="utf-8"))
-    name_apart(model, model, size)

@@ -5,27 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import BITS, Header, Stored, WholeFileNeededError, short
-from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS
+from st_matryoshka2d.hub.checkpoint import INDEX
+from st_matryoshka2d.hub.remote_file import RemoteFile
 from st_matryoshka2d.model.packed import runs_of
-
-
-class Weights(Protocol):
-    """A file of weights, of which parts can be read."""
-
-    @property
-    def path(self) -> str:
-        """Where it is, for messages."""
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-
-    def parts(self, start: int, stop: int) -> Iterator[bytes]:
-        """Read the bytes from `start` up to `stop`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +20,7 @@ class Plan:
     A tensor of which some rows are read is there once for each run of rows.
     """
 
-    kept: tuple[tuple[Weights, Stored], ...]
+    kept: tuple[tuple[RemoteFile, Stored], ...]
     metadata: dict[str, str] | None
 
     @property
@@ -51,9 +36,13 @@ class Plan:
                 joined.append(tensor)
         return joined
 
-    def ranges(self) -> list[tuple[Weights, int, int]]:
+    def with_rows(self, packed: Mapping[str, tuple[int, int]], layers: Sequence[int]) -> Plan:
+        """Read only the rows of some layers of the tensors that hold all layers."""
+        return replace(self, kept=tuple(part for pair in self.kept for part in _rows_kept(*pair, packed, layers)))
+
+    def ranges(self) -> list[tuple[RemoteFile, int, int]]:
         """List file, start and stop of each request; adjacent tensors share one."""
-        ranges: list[tuple[Weights, int, int]] = []
+        ranges: list[tuple[RemoteFile, int, int]] = []
         for file, tensor in self.kept:
             start = tensor.start
             if ranges and ranges[-1][0] is file and ranges[-1][2] == start:
@@ -63,25 +52,18 @@ class Plan:
 
 
 def plan_of(
-    shards: Mapping[str, str],
-    select: Callable[[Collection[str]], dict[str, str]],
-    open_file: Callable[[str], tuple[Weights, Header]],
+    shards: Mapping[str, str], kept_as: Mapping[str, str], opened: Callable[[str], tuple[RemoteFile, Header]]
 ) -> Plan:
-    """Plan the piece of the tensors that `select` maps to their names in the piece; read no more headers than needed."""
-    headers: list[tuple[Weights, Header]] = []
-    if shards:
-        kept_as = select(shards)
-        names: dict[str, set[str]] = {}
-        for name, shard in shards.items():
-            names.setdefault(shard, set()).add(name)
-        for shard in sorted(shard for shard, of_shard in names.items() if of_shard & kept_as.keys()):
-            headers.append(open_file(shard))
-            if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
-                raise UsageError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
-    else:
-        headers.append(open_file(WEIGHTS))
-        kept_as = select([tensor.name for tensor in headers[0][1].tensors])
-    kept: dict[str, tuple[Weights, Stored]] = {}
+    """Plan the piece of some tensors, given the shard of each of all tensors, and the names of those that stay."""
+    names: dict[str, set[str]] = {}
+    for name, shard in shards.items():
+        names.setdefault(shard, set()).add(name)
+    headers: list[tuple[RemoteFile, Header]] = []
+    for shard in sorted(shard for shard, of_shard in names.items() if of_shard & kept_as.keys()):
+        headers.append(opened(shard))
+        if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
+            raise UsageError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
+    kept: dict[str, tuple[RemoteFile, Stored]] = {}
     for file, header in headers:
         for tensor in header.tensors:
             if tensor.name not in kept_as:
@@ -115,9 +97,9 @@ def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept:
     return {name: name for name in names if name not in inside} | renumbered
 
 
-def rows_kept(
-    file: Weights, tensor: Stored, packed: Mapping[str, tuple[int, int]], layers: Sequence[int]
-) -> Iterator[tuple[Weights, Stored]]:
+def _rows_kept(
+    file: RemoteFile, tensor: Stored, packed: Mapping[str, tuple[int, int]], layers: Sequence[int]
+) -> Iterator[tuple[RemoteFile, Stored]]:
     """Yield the rows of some layers of a tensor that holds all layers; any other tensor as it is."""
     place = next((place for name, place in packed.items() if f".{tensor.name}".endswith(f".{name}")), None)
     if place is None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
+from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import read_header, short
-from st_matryoshka2d.model.backbone import find_backbone, text_lists
+from st_matryoshka2d.model.backbone import find_backbone, made_by, text_lists
 from st_matryoshka2d.model.copies import trial
 from st_matryoshka2d.sizes import layered
 
@@ -135,8 +135,8 @@ def _some(names: Collection[str]) -> str:
     return ", ".join(map(short, islice(names, _NAMED))) + more
 
 
-def check_complete(pipeline: SentenceTransformer, where: str) -> None:
-    """Refuse a model whose token embeddings depend on missing weights, which transformers filled with random values."""
+def check_complete(pipeline: nn.Module, where: str) -> None:
+    """Refuse a model whose output depends on missing weights, which transformers filled with random values."""
     for module in pipeline.modules():
         network = module.model if isinstance(module, Transformer) else None
         # a quantizer replaces the parameters, and loads them itself
@@ -150,7 +150,7 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
 
 
 def _absent(network: PreTrainedModel) -> list[str]:
-    """List missing weights in the blocks, or that token embeddings depend on, unlike those of a pooling head."""
+    """List missing weights in the blocks, or that the output depends on, unlike those of an unused pooling head."""
     made_up = not_loaded(network)  # transformers initialised them
     if not made_up:
         return []
@@ -159,8 +159,8 @@ def _absent(network: PreTrainedModel) -> list[str]:
     weights = dict(copied.named_parameters())
     wanted = [weights[name].requires_grad_() for name in made_up]  # those of an adapter are frozen
     with torch.enable_grad():
-        state = copied(**inputs).last_hidden_state
-        used = torch.autograd.grad(state.sum(), wanted, allow_unused=True) if state.requires_grad else [None] * len(wanted)
+        *_, made = made_by(copied, inputs)
+        used = torch.autograd.grad(made.sum(), wanted, allow_unused=True) if made.requires_grad else [None] * len(wanted)
     reached = {name for name, gradient in zip(made_up, used, strict=True) if gradient is not None}
     # A block may have experts that these few tokens do not reach.
     return [name for name in made_up if name in reached or (blocks and name.startswith(f"{blocks}."))]

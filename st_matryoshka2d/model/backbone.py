@@ -72,9 +72,34 @@ def find_backbone(model: nn.Module, layers: Layers | None = None) -> Backbone:
         raise refusal(model, f"Its config has no usable `num_hidden_layers` (found {num_layers!r}).")
     known = architecture(model)
     if known not in _FOUND:
-        blocks = _find_blocks(model, num_layers)
-        _FOUND[known] = blocks, _find_tail(model, blocks), find_packed(model, blocks)
+        network = core(model)
+        start = next(path for path, module in model.named_modules() if module is network)
+        blocks = _find_blocks(network, num_layers)
+        tail, packed = _find_tail(network, blocks), find_packed(network, blocks)
+        _FOUND[known] = (
+            None if blocks is None else _joined(start, blocks),
+            tuple(_joined(start, path) for path in tail),
+            {_joined(start, path): part for path, part in packed.items()},
+        )
     return Backbone(layers or Layers(num_layers), *_FOUND[known])
+
+
+def core(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the network below a head, such as the classifier of a reranker; the model itself if it has none."""
+    below: Any = model.base_model
+    network: PreTrainedModel = below
+    return network
+
+
+def made_by(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    """Run a network; return the state after its last layer, and what its head makes of that, if it has one."""
+    below = core(network)
+    state: Tensor = below(**inputs).last_hidden_state
+    return [state] if below is network else [state, network(**inputs).logits]
+
+
+def _joined(start: str, path: str) -> str:
+    return f"{start}.{path}".strip(".")
 
 
 def require_network(model: object) -> PreTrainedModel:

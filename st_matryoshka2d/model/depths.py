@@ -133,6 +133,13 @@ def state_at(
     model: PreTrainedModel, backbone: Backbone, num_layers: int, states: Sequence[Tensor], calls: Mapping[int, Any]
 ) -> Tensor:
     """Return the output of the model cut to a depth below its own, (batch, tokens, hidden)."""
+    return backbone.finish(model, state_before_tail(model, backbone, num_layers, states, calls))
+
+
+def state_before_tail(
+    model: PreTrainedModel, backbone: Backbone, num_layers: int, states: Sequence[Tensor], calls: Mapping[int, Any]
+) -> Tensor:
+    """Return what the last layer of a depth below the model's own returns, (batch, tokens, hidden)."""
     # The first layers that it keeps without a gap were run already; the others run on their state.
     layers = backbone.layers.kept(num_layers)
     # ALBERT runs one block again and again
@@ -145,7 +152,7 @@ def state_at(
         with autocast:
             output = blocks[layer](*given[0], **given[1])
         state = output[0] if isinstance(output, tuple) else output
-    return backbone.finish(model, state)
+    return state
 
 
 def _no_cache(value: Any) -> Any:

@@ -9,18 +9,21 @@ import copy
 import hashlib
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import RepoCard
-from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
+from sentence_transformers.base.model import BaseModel
+from sentence_transformers.base.model_card import BaseModelCardData
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.declaration import is_ours
+from st_matryoshka2d.model.kind import copied_settings
 from st_matryoshka2d.model.layers import Layers
 
 # Set by the user or in training. Scores are left out: a derived model has others.
@@ -37,14 +40,18 @@ _WITHOUT_EFFECT = {
 }
 
 
-class DerivedCardData(SentenceTransformerModelCardData):
+class DerivedCardData(BaseModelCardData):
     """Card data of a derived model: mteb knows it by its title, until it has an id on the Hub, and by its weights."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank, (type(self).__mro__[2],), vars(self)
+
     @classmethod
-    def of(cls, card: SentenceTransformerModelCardData) -> DerivedCardData:
-        """Take over the entries of a card."""
-        derived = cls.__new__(cls)
-        vars(derived).update(vars(card))
+    def of(cls, card: BaseModelCardData) -> DerivedCardData:
+        """Take over the entries of a card, of its class."""
+        derived = card if isinstance(card, cls) else _blank(type(card))
+        if derived is not card:
+            vars(derived).update(vars(card))
         return derived
 
     @property
@@ -66,17 +73,28 @@ class DerivedCardData(SentenceTransformerModelCardData):
         self.model_name = self.model_id
 
 
-def name_apart(derived: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
+@cache
+def _derived(card: Any) -> type[DerivedCardData]:
+    """Make the class of a derived model's card, which is one of the model's class too."""
+    return type("DerivedCardData", (DerivedCardData, card), {})
+
+
+def _blank(card: Any) -> DerivedCardData:
+    cls = _derived(card)
+    return cls.__new__(cls)
+
+
+def name_apart(derived: Any, model: BaseModel, what: object) -> None:
     """Give a derived model a name and a revision of its own in its card, where mteb reads them."""
     card = derived.model_card_data = DerivedCardData.of(derived.model_card_data)
     card.model_name = f"{model_name(model)}-{what}"
 
 
-def _commit(card: SentenceTransformerModelCardData) -> str | None:
+def _commit(card: BaseModelCardData) -> str | None:
     return vars(card).get("base_model_revision")
 
 
-def model_name(model: SentenceTransformer) -> str:
+def model_name(model: Any) -> str:
     """Return `"organisation/name"`: the model's own, that of its base model, or `"local/"` and the name of its folder.
 
     A model in memory that nothing names is `"unnamed/model"`.
@@ -90,7 +108,7 @@ def model_name(model: SentenceTransformer) -> str:
     return f"local/{folder}" if folder else "unnamed/model"
 
 
-def model_revision(model: SentenceTransformer, layers: Layers | None = None) -> str:
+def model_revision(model: BaseModel, layers: Layers | None = None) -> str:
     """Return 40 hexadecimal digits that change with anything that changes an embedding, such as chosen layers."""
     # A commit of the Hub is not enough: a model in memory may have been trained since it was
     # loaded.
@@ -104,7 +122,7 @@ def model_revision(model: SentenceTransformer, layers: Layers | None = None) -> 
     return digest.hexdigest()[:40]
 
 
-def _settings(model: SentenceTransformer, layers: Layers | None) -> dict[str, Any]:
+def _settings(model: Any, layers: Layers | None) -> dict[str, Any]:
     """Return all but the weights that an embedding depends on, by the paths of modules."""
     modules: dict[str, Any] = {}
     for path, part in model.named_modules():
@@ -119,8 +137,8 @@ def _settings(model: SentenceTransformer, layers: Layers | None) -> dict[str, An
         "modules": {path: settings for path, settings in modules.items() if settings},
         "prompts": model.prompts,
         "default_prompt_name": model.default_prompt_name,
-        "similarity": str(model.similarity_fn_name),
-        "truncate_dim": model.truncate_dim,
+        "class": copied_settings(model),
+        "truncate_dim": getattr(model, "truncate_dim", None),
         "max_seq_length": model.max_seq_length,
     }
 
@@ -143,7 +161,7 @@ def _tokenizer(tokenizer: Any) -> Any:
     return {**sides, **{name: part for name, part in parts.items() if name not in ("padding", "truncation")}}
 
 
-def inherit_card(derived: SentenceTransformer, model: SentenceTransformer) -> None:
+def inherit_card(derived: Any, model: Any) -> None:
     """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
         setattr(derived.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
@@ -151,13 +169,13 @@ def inherit_card(derived: SentenceTransformer, model: SentenceTransformer) -> No
     take_origin(derived, card_text(model))
 
 
-def replace_card(model: SentenceTransformer) -> None:
+def replace_card(model: Any) -> None:
     """Drop the whole model's card from a loaded cut, so that saving writes a new one, but keep the origin in it."""
     take_origin(model, card_text(model))
     drop_card_text(model)
 
 
-def take_origin(derived: SentenceTransformer, text: str | None) -> None:
+def take_origin(derived: Any, text: str | None) -> None:
     """Fill in missing card data from the text of a loaded card, which sentence-transformers does not parse."""
     if not text:
         return

@@ -69,7 +69,7 @@ class Layers:
 
     def kept(self, num_layers: int) -> list[int]:
         """Return the layers of a depth, counted from 0."""
-        if num_layers == self.total or self.by_depth == FIRST:
+        if num_layers in (0, self.total) or self.by_depth == FIRST:
             return list(range(num_layers))
         if isinstance(self.by_depth, str):
             return [layer - 1 for layer in ends(num_layers, self.total)]

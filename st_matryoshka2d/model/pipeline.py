@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import nn
@@ -17,8 +18,9 @@ from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.adapters import declare_from_adapters
-from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
+from st_matryoshka2d.model.backbone import Backbone, core, find_backbone, refuse_compiled, require_network
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.kind import Kind, kind_of
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
 from st_matryoshka2d.model.sides import on_route, with_modules
 from st_matryoshka2d.sizes import Size, full_size, layered
@@ -61,22 +63,29 @@ def transformers_of(model: nn.Module) -> list[Transformer]:
 class Pipeline:
     """A checked model: each of its routes starts with a Transformer whose depth can be chosen."""
 
-    model: SentenceTransformer
+    model: SentenceTransformer  # or of the class that `of` was told
     # those of its `Router` by name, or the only one under an empty name
     routes: Mapping[str, Route]
     declaration: Declaration  # what the model says about itself
     layers: Layers  # of each depth
 
     @classmethod
-    def of(cls, model: object) -> Pipeline:
-        """Check a model; refuse others than a `SentenceTransformer` that can be cut in depth."""
-        if not isinstance(model, SentenceTransformer):
+    def of(cls, model: object, among: type[Any] = SentenceTransformer) -> Pipeline:
+        """Check a model; refuse one of another class, or that cannot be cut in depth."""
+        if not isinstance(model, among):
             refuse_compiled(model)
             hint = f" Load it first: SentenceTransformer({model!r})." if isinstance(model, str) else ""
-            raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.{hint}")
-        routes = routes_of(model)  # which reads what adapters declare
-        declaration = Declaration.of(model.config)
-        return cls(model, routes, declaration, Layers.of(model.config, declaration))
+            expected = "model of sentence-transformers" if among is BaseModel else among.__name__
+            raise UsageTypeError(f"Expected a {expected}, got {type(model).__name__}.{hint}")
+        checked: Any = model
+        routes = routes_of(checked)  # which reads what adapters declare
+        declaration = Declaration.of(checked.config)
+        return cls(checked, routes, declaration, Layers.of(checked.config, declaration))
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What its class is."""
+        return kind_of(self.model)
 
     @cached_property
     def full(self) -> Size:
@@ -105,9 +114,10 @@ class Pipeline:
 
     def remade(self, modules: Mapping[str, nn.Module]) -> Pipeline:
         """Make a pipeline of other modules, with the settings and the card of the model."""
-        model = with_modules(self.model, modules, SentenceTransformer)
-        model.truncate_dim = self.model.truncate_dim
-        return replace(Pipeline.of(model), declaration=self.declaration, layers=self.layers)
+        model: Any = with_modules(self.model, modules, self.kind.cls)
+        if not self.kind.no_dims:
+            model.truncate_dim = self.model.truncate_dim
+        return replace(Pipeline.of(model, self.kind.cls), declaration=self.declaration, layers=self.layers)
 
     def keeping(self, choice: Choice, depths: Iterable[int] = ()) -> Pipeline:
         """Return the pipeline with other layers; of these depths, none may have a readout that was fitted to others."""
@@ -140,12 +150,13 @@ class Pipeline:
         return next(iter(ends.values()))
 
 
-def routes_of(model: SentenceTransformer) -> dict[str, Route]:
+def routes_of(model: BaseModel) -> dict[str, Route]:
     """Check the modules of a model, and return its routes."""
     (_, first), *after = model.named_children()
+    has_head = kind_of(model).has_head
     if isinstance(first, Router):
-        return _routes_of(first, dict(after))
-    return {"": Route(_checked(first, [module for _, module in after]), dict(after))}
+        return _routes_of(first, dict(after), has_head)
+    return {"": Route(_checked(first, [module for _, module in after], has_head), dict(after))}
 
 
 def route_taken(model: SentenceTransformer, features: Mapping[str, Any]) -> str:
@@ -154,7 +165,7 @@ def route_taken(model: SentenceTransformer, features: Mapping[str, Any]) -> str:
     return route_name(first, features) if isinstance(first, Router) else ""
 
 
-def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Route]:
+def _routes_of(router: Router, after: Mapping[str, nn.Module], has_head: bool) -> dict[str, Route]:
     routes: dict[str, Route] = {}
     widths: dict[str, int] = {}
     for name, modules in router.sub_modules.items():
@@ -162,9 +173,10 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
         head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)}
         for place, following in after.items():
             head |= {".".join([place, *path]): module for path, module in on_route(following, name).items()}
-        routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
+        routes[name] = Route(_checked(start, head.values(), has_head, f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
-        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
+        # that of the last module that has one; a `SpladePooling` counts its tokens when it first runs
+        widths[name] = int(known[-1].get_embedding_dimension() or routes[name].transformer.model.config.vocab_size)
     depths = {name: layered(route.transformer.model.config).num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise UsageError(
@@ -176,7 +188,7 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
     return routes
 
 
-def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
+def _checked(first: nn.Module, head: Iterable[nn.Module], has_head: bool, what: str = "The model") -> Transformer:
     if not isinstance(first, Transformer):
         refuse_compiled(first)
         raise UsageError(
@@ -187,10 +199,11 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
     require_network(first.model)
     declare_from_adapters(first.model)
     text = first.modality_config.get("text", {})
-    if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
+    made = "logits" if has_head and core(first.model) is not first.model else "last_hidden_state"
+    if (text.get("method"), text.get("method_output_name")) != ("forward", made):
         raise UsageError(
             f"The Transformer makes {first.module_output_name!r} of text from {text or 'nothing'}; "
-            "only token embeddings read from `last_hidden_state` exist at every depth."
+            f"only what is read from `{made}` exists at every depth."
         )
     if any(isinstance(module, WeightedLayerPooling) for module in head):
         raise UsageError("WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it.")

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d.model.identity import inherit_card
+from st_matryoshka2d.model.kind import copied_settings
 from st_matryoshka2d.model.readout import tell_of_readouts
 from st_matryoshka2d.sizes import layered
 
@@ -20,7 +22,7 @@ QUERY, DOCUMENT = "query", "document"
 # The prompts that `encode_query` and `encode_document` look for, in this order.
 _PROMPTS = {QUERY: [QUERY], DOCUMENT: [DOCUMENT, "passage", "corpus"]}
 
-Made = TypeVar("Made", bound=SentenceTransformer)
+Made = TypeVar("Made", bound=BaseModel)
 
 
 def is_asymmetric(model: object) -> bool:
@@ -32,7 +34,7 @@ def is_asymmetric(model: object) -> bool:
     return None not in depths and len(depths) > 1
 
 
-def sides_of(model: SentenceTransformer) -> dict[str, SentenceTransformer]:
+def sides_of(model: Any) -> dict[str, SentenceTransformer]:
     """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
     return {name: side_of(model, name) for name in (QUERY, DOCUMENT)} if is_asymmetric(model) else {}
 
@@ -80,15 +82,15 @@ def ends_with_normalize(side: SentenceTransformer) -> bool:
     return isinstance(last, Normalize)
 
 
-def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
+def with_modules(model: BaseModel, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
     """Make a pipeline of other modules with the settings and the card of the model."""
-    ordered: Any = OrderedDict(modules)
-    pipeline = cls(
-        modules=ordered,
+    make: Any = cls
+    pipeline: Made = make(
+        modules=OrderedDict(modules),
         device=str(model.device),
-        similarity_fn_name=model.similarity_fn_name,
         # the Trainer loads checkpoints with this setting
         trust_remote_code=model.trust_remote_code,
+        **copied_settings(model),
     )
     pipeline.prompts = dict(model.prompts)  # the constructor would add default prompts
     pipeline.default_prompt_name = model.default_prompt_name

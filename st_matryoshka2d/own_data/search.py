@@ -29,7 +29,14 @@ class OwnRetrieval(OwnData, AbsTaskRetrieval):
     kind, category, main_score = "Retrieval", "t2t", "ndcg_at_10"
 
 
-def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
+def retrieval_task(
+    corpus: Texts,
+    queries: Texts,
+    qrels: Judgments,
+    *,
+    candidates: Mapping[Any, Sequence[Any]] | None = None,
+    name: str = "MyRetrieval",
+) -> AbsTaskRetrieval:
     """Make a retrieval task from your own documents, queries and relevance judgments.
 
     The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on
@@ -44,12 +51,15 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
         qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to
             relevance (0, 1, 2, ...), or a table with the columns query_id, corpus_id (or with a
             hyphen) and score. Others are not relevant, but for copies of a relevant document.
+        candidates: A dict of query ids to lists of document ids, such as the first documents that
+            another model finds: only these are ranked. A reranker needs them. None for the corpus.
         name: As for `sts_task`.
 
     Raises:
         TypeError: An argument has another type.
         ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is
-            not 0, 1, 2, ...; a judgment has an unknown id; no query has a relevant document.
+            not 0, 1, 2, ...; a judgment or a candidate has an unknown id; a query has no candidates;
+            no query has a relevant document.
 
     Warns:
         DataWarning: Queries without a relevant document are dropped; documents have neither text
@@ -74,7 +84,8 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     if dropped := len(questions) - len(useful):
         warn(f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped.", DataWarning)
         questions = questions.select(useful)
-    split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
+    ranked = None if candidates is None else _read_candidates(candidates, questions, documents)
+    split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": ranked}
     description = f"{len(questions)} queries and {len(documents)} documents."
     return OwnRetrieval(name, {"default": {"test": split}}, description=description)
 
@@ -151,6 +162,15 @@ def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     return judged
 
 
+def _read_candidates(given: Mapping[Any, Sequence[Any]], queries: Dataset, documents: Dataset) -> dict[str, list[str]]:
+    """Convert candidates to ids of texts, of the queries that are asked."""
+    named = {str(query): list(map(str, listed)) for query, listed in given.items()}
+    _check_known({name for listed in named.values() for name in listed}, documents, "corpus", "candidates")
+    if lacking := [query for query in queries["id"] if not named.get(query)]:
+        raise UsageError(f"candidates: {len(lacking)} queries have none, such as {lacking[:3]}. Each query needs some.")
+    return {query: list(dict.fromkeys(named[query])) for query in queries["id"]}
+
+
 def _judged(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
     for query, documents in given.items():
         if not isinstance(documents, (Mapping, list, tuple, Set)):
@@ -183,9 +203,8 @@ def _add_copies(judged: dict[str, dict[str, int]], documents: Dataset) -> None:
         warn(f"Documents in corpus that repeat a relevant one: {len(added)}. They count as relevant too.", DataWarning)
 
 
-def _check_known(judged: Collection[str], there: Dataset, what: str) -> None:
+def _check_known(judged: Collection[str], there: Dataset, what: str, given: str = "qrels") -> None:
     if unknown := sorted(set(judged).difference(there["id"])):
         raise UsageError(
-            f"qrels has {len(unknown)} ids that are not in {what}, such as {unknown[:3]}. "
-            "Remove these judgments, or add the ids."
+            f"{given} has {len(unknown)} ids that are not in {what}, such as {unknown[:3]}. Remove these, or add the ids."
         )

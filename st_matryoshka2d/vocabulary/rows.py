@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.sparse_encoder.modules import SpladePooling
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.model.backbone import core, made_by
 from st_matryoshka2d.model.copies import rebuilt_from, same, settled, share_memory
+from st_matryoshka2d.model.kind import kind_of
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.sizes import layered
@@ -53,7 +56,7 @@ def vocabulary_of(holder: Holder) -> Vocabulary:
     return Vocabulary(tokenizer, [*_ids(holder.model.config), *fixed, *around_it.all_special_ids], fixed)
 
 
-def with_rows(model: SentenceTransformer, made: Mapping[Holder, Shrunk]) -> SentenceTransformer:
+def with_rows(model: BaseModel, made: Mapping[Holder, Shrunk]) -> Any:
     """Copy a model with these vocabularies; other weights are shared."""
     new: dict[nn.Module, nn.Module] = {}  # a module that routes share stays shared
 
@@ -67,14 +70,29 @@ def with_rows(model: SentenceTransformer, made: Mapping[Holder, Shrunk]) -> Sent
         elif any(holder in made for holder in module.modules()):
             inside = {name: part and remade(part) for name, part in parts(module).items()}
             new[module] = around(module, inside)
-        return new.get(module, module)
+        return new.setdefault(module, _beside(module))
 
     # a caller's inference_mode would be in the rows, which could not be trained
     with torch.inference_mode(False):
         modules = {name: remade(part) for name, part in model.named_children()}
-    whole = with_modules(model, modules, SentenceTransformer)
-    whole.truncate_dim = model.truncate_dim
+    whole: Any = with_modules(model, modules, kind_of(model).cls)
+    if not kind_of(model).no_dims:
+        whole.truncate_dim = model.truncate_dim
     return whole
+
+
+def _beside(module: nn.Module) -> nn.Module:
+    """Copy a module that has no tokens of its own, but may know of them; refuse one that names some by their ids."""
+    copied = share_memory(module)
+    for part in copied.modules():
+        if named := [name for name, value in vars(part).items() if name.endswith(_IDS) and value is not None]:
+            raise UsageError(
+                f"{type(part).__name__} of this model names tokens by their ids ({named[0]}), which would change. Its "
+                "vocabulary is not cut."
+            )
+        if isinstance(part, SpladePooling):
+            part.embedding_dimension = None  # it counts them when it first runs
+    return copied
 
 
 def words_of(network: PreTrainedModel) -> nn.Embedding:
@@ -114,11 +132,15 @@ def cut_rows(network: PreTrainedModel, former: list[int]) -> None:
     """Keep some rows of the embedding of tokens and of what is tied to it, and renumber the config."""
     words, new = words_of(network), {token: place for place, token in enumerate(former)}
     old, padding = words.weight, {words.padding_idx, _padding(network)}
-    kept = nn.Parameter(_rows(old, former), old.requires_grad)
+    below = {*core(network).modules()}
+    kept = {id(old): nn.Parameter(_rows(old, former), old.requires_grad)}
     for module in network.modules():
         for name, weight in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if weight is old:
-                setattr(module, name, kept)
+            # a head has a row for each token, and a bias
+            if id(weight) not in kept and module not in below and len(weight) == len(old) != network.config.hidden_size:
+                kept[id(weight)] = nn.Parameter(_rows(weight, former), weight.requires_grad)
+            if id(weight) in kept:
+                setattr(module, name, kept[id(weight)])
                 vars(module).update(dict.fromkeys(_SIZES & vars(module).keys(), len(former)))
         before = getattr(module, "padding_idx", None)
         if isinstance(before, int) and before in padding:
@@ -133,6 +155,7 @@ def cut_rows(network: PreTrainedModel, former: list[int]) -> None:
 
 
 _ID = "_token_id"
+_IDS = ("_token_id", "_token_ids")
 _SIZES = {"num_embeddings", "out_features"}
 
 
@@ -175,7 +198,7 @@ def _check(small: PreTrainedModel, whole: PreTrainedModel, former: list[int]) ->
 
     def run(network: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
         given = {"input_ids": ids.to(network.device), "attention_mask": mask.to(network.device)}
-        state: torch.Tensor = share_memory(network).train(False)(**given).last_hidden_state
+        state, *_ = made_by(share_memory(network).train(False), given)
         return state
 
     # as it will be when it is loaded

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import call_before
@@ -17,7 +16,7 @@ from st_matryoshka2d.model.pipeline import transformers_of
 _SHARE, _FEWEST = 0.1, 3  # tokens of a text that are unknown or fall back on characters
 
 
-def watch(model: SentenceTransformer) -> None:
+def watch(model: Any) -> None:
     """Watch the tokens that a model with a smaller vocabulary gets in this process; its files know nothing of it."""
     for transformer in transformers_of(model):
         if declared := Declaration.of(transformer.model.config).vocabulary:

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_name
+from st_matryoshka2d.model.kind import kind_of
 from st_matryoshka2d.model.pipeline import transformers_of
 from st_matryoshka2d.sizes import positive_int
 from st_matryoshka2d.texts import filled_texts
@@ -28,8 +29,8 @@ Tokens = Mapping[str, Sequence[NDArray[np.int64]]]  # by language, of each text
 
 
 def with_vocabulary(
-    model: SentenceTransformer, texts: Iterable[str] | Mapping[str, Iterable[str]], max_tokens: int | None
-) -> tuple[SentenceTransformer, int]:
+    model: Any, texts: Iterable[str] | Mapping[str, Iterable[str]], max_tokens: int | None
+) -> tuple[Any, int]:
     """Copy a model with the vocabulary of texts alone; also return its number of rows."""
     most = None if max_tokens is None else positive_int(max_tokens, "max_tokens")
     read = _read(texts)
@@ -83,14 +84,15 @@ def _cost(
     """Return the share of held-out texts that stay exact, and the mean cosine of others before and after."""
     shares = {language: round(float(marks.mean()), 4) for language, marks in exact.items() if marks.size}
     cosines = {}
-    for language, marks in exact.items():
+    # of other classes, a smaller vocabulary changes the dims, or the number of embeddings
+    for language, marks in exact.items() if not kind_of(whole).no_dims else ():
         others = [held[language][place] for place in np.flatnonzero(~marks)[:_COMPARED]]
         if others:
             settings: dict[str, Any] = {"convert_to_numpy": True, "show_progress_bar": False, "normalize_embeddings": True}
             before, after = (np.float64(each.encode(others, **settings)) for each in (whole, small))
             cosines[language] = round(float((before * after).sum(1).mean()), 4)
     if few := [
-        f"{share:.0%} of {language!r} (cosine of the others {cosines[language]:.3f})"
+        f"{share:.0%} of {language!r}" + (f" (cosine of the others {told:.3f})" if (told := cosines.get(language)) else "")
         for language, share in shares.items()
         if share < _ENOUGH
     ]:

@@ -124,13 +124,14 @@ def test_grid(
 
 
 def test_grid_with_times_and_a_plot(shell: Shell, tmp_path: Path) -> None:
-    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times query --device cpu"
+    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times query --int8 --device cpu"
     result = shell(f"{line} --out {{out}}/g.parquet --plot {{out}}/g.svg")
     assert result.exit_code == 0, result.output
     latency = GridResult.load(tmp_path / "g.parquet").latency
     assert latency is not None
     assert [*latency["num_layers"]] == [1, 4]
     assert latency["milliseconds"].equals(latency["milliseconds_per_text"])  # one text in a call
+    assert (latency["megabytes"] < 2e-6 * latency["parameters"]).all()  # in 8 bits, all but vectors
     assert "milliseconds_per_text" in result.stdout
     assert "<svg" in (tmp_path / "g.svg").read_text(encoding="utf-8")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.evaluation import processes, search
+from st_matryoshka2d.evaluation import search
 from tests.support import labels
 from tests.support.sts import LocalSTS, quiet, read_along
 from tests.support.task_types import Writer
@@ -102,16 +101,12 @@ def stop_at(model: SentenceTransformer, embedded: Embedded, documents: int, fold
 
 
 def main(folder: Path) -> None:
-    """Evaluate without an existing process group, where the second process starts late, and then with it."""
+    """Evaluate without an existing process group, and then with it."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.environ["TORCHELASTIC_RUN_ID"] = "as of torchrun"
-    waits: list[str] = []
-    processes.logger.addFilter(lambda record: bool(waits.append(record.getMessage())))
-    processes._PATIENCE = 0.5 if RANK == 0 else 60
     model = SentenceTransformer(str(folder / "model"), device="cpu")
     embedded = Embedded(model)
-    time.sleep(2 * RANK)
     result: dict[str, Any] = {"grids": {}, "counts": {}}
     for name, case in CASES.items():
         embedded.forget()
@@ -132,7 +127,6 @@ def main(folder: Path) -> None:
         embedded.forget()
         result["resumed"].append((grid(model, STOPPED, cache=cache), embedded.documents, embedded.texts))
     result["in a trainer"] = _in_a_trainer(model, embedded, folder)
-    result["waits"] = waits
     torch.save(result, folder / f"{RANK}.pt")
     distributed.destroy_process_group()
 

@@ -32,7 +32,7 @@ def test_a_module_of_ours_loads_without_trust(tiny: SentenceTransformer, tmp_pat
     model = copy.deepcopy(tiny)
     model[0].__class__ = Ours
     model.save_pretrained(str(tmp_path))
-    loaded = hosts.load_with_classes(str(tmp_path), {"elsewhere.Ours": Ours}, device="cpu")
+    loaded = hosts.load_with_classes(SentenceTransformer, str(tmp_path), {"elsewhere.Ours": Ours}, device="cpu")
     assert type(loaded[0]) is Ours
     assert (loaded.encode(TEXTS) == tiny.encode(TEXTS)).all()
 
@@ -59,6 +59,12 @@ def test_the_text_of_a_loaded_card_is_written_again_until_it_is_dropped(tiny: Se
 def test_a_card_calls_a_model_without_an_id_so(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.save_pretrained(str(tmp_path))
     assert f'SentenceTransformer("{hosts.UNNAMED}")' in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_single_process_infers_by_itself() -> None:
+    with hosts.shared_out(lambda texts: torch.tensor([len(text) for text in texts])) as together:
+        assert together is not None
+        assert together(["one", "four"]).tolist() == [3, 4]
 
 
 def test_a_model_shares_out_texts_only_where_it_was_told_to(tiny: SentenceTransformer) -> None:

@@ -13,26 +13,49 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, load, truncate
+from st_matryoshka2d import Size, align, load, truncate
+from st_matryoshka2d.model.layers import LayersByDepth
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.hub import in_old_layout
+from tests.support.pipelines import TEXTS as MANY
+from tests.support.pipelines import equal, turned
 
 
-def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
-    """Destroy the layers between in the file; the loaded model must not change."""
+def test_load_reads_only_the_first_layers(tmp_path: Path) -> None:
+    """Destroy the others in the file; the loaded model must not change."""
     model = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights")
     model.save_pretrained(str(tmp_path / "full"))
-    expected = truncate(model, num_layers=2, dim=8).encode(TEXTS)
+    expected = truncate(model, num_layers=2, dim=8, layers="first").encode(TEXTS)
     path = tmp_path / "full" / "model.safetensors"
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     for name in tensors:
-        if name.startswith(("encoder.layer.1.", "encoder.layer.2.")):
+        if name.startswith(("encoder.layer.2.", "encoder.layer.3.")):
             tensors[name] = torch.full_like(tensors[name], float("nan"))
     save_file(tensors, path, metadata={"format": "pt"})
-    assert np.array_equal(load(str(tmp_path / "full"), num_layers=2, dim=8, device="cpu").encode(TEXTS), expected)
+    cut = load(str(tmp_path / "full"), num_layers=2, dim=8, layers="first", device="cpu")
+    assert np.array_equal(cut.encode(TEXTS), expected)
     assert np.isnan(SentenceTransformer(str(tmp_path / "full"), device="cpu").encode(TEXTS)).all()
+
+
+@pytest.mark.parametrize("layers", ["ends", {1: [3], 2: [2, 4]}], ids=str)
+def test_an_aligned_folder_whose_layers_move_up(
+    layers: str | LayersByDepth, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    turned(align(tiny, MANY, layers=layers)).save_pretrained(str(tmp_path))
+    whole = load(tmp_path, device="cpu")
+    expected, found = truncate(whole, "2L-16d"), load(tmp_path, "2L-16d", device="cpu")
+    assert equal(found, expected)
+    assert np.array_equal(found.encode(TEXTS), expected.encode(TEXTS))
+    assert found.config.to_dict() == expected.config.to_dict()
+    assert found.model_card_data.model_name == expected.model_card_data.model_name
+    for file in ("model.safetensors", "2_Dense/model.safetensors", "1_Pooling/config.json", "tokenizer.json"):
+        before = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(before[:-5])
+        with pytest.raises(ValueError, match=f"{tmp_path / file}"):
+            load(tmp_path, num_layers=2, device="cpu")
+        (tmp_path / file).write_bytes(before)
 
 
 def test_load_is_silent_about_a_pooler_that_nothing_reads(tiny: SentenceTransformer, tmp_path: Path) -> None:

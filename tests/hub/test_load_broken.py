@@ -86,7 +86,7 @@ NORM = "embeddings.LayerNorm.weight"
 BROKEN: list[tuple[Damage, dict[str, Any], str]] = [
     (without(QUERY), {}, QUERY),
     (without(QUERY), MISMATCHED, QUERY),
-    (without("encoder.layer.3.output.LayerNorm.bias"), HALF, "1.output.LayerNorm.bias"),
+    (without("encoder.layer.3.output.LayerNorm.bias"), HALF, "3.output.LayerNorm.bias"),
     (without("embeddings.word_embeddings.weight"), {}, "embeddings.word_embeddings.weight"),
     (without(NORM), {"num_layers": None, "dim": 8}, NORM),
     (with_tensor(QUERY, (32, 31)), {}, MISFIT),
@@ -162,20 +162,20 @@ def test_models_that_are_cut_after_loading(folder: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("prefix", ["", "bert."])
 def test_what_a_cut_does_not_need_may_be_missing_extra_or_renamed(prefix: str, folder: Path) -> None:
     """Under the names of old checkpoints too."""
-    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).encode(TEXTS)
+    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2, layers="first").encode(TEXTS)
 
     def older(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
             tensor = tensors.pop(name)
-            if not name.startswith(("pooler.", "encoder.layer.1.output")):
+            if not name.startswith(("pooler.", "encoder.layer.3.output")):
                 old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
                 tensors[prefix + old] = tensor
         tensors[f"{prefix}encoder.layer.2.output.dense.weight"] = torch.zeros(2, 2)
         tensors["cls.predictions.bias"] = torch.zeros(27)
 
     change(folder / WEIGHTS, older)
-    assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
-    assert "encoder.layer.1.output.dense.weight" in refused(folder, num_layers=3), "the third of four is its second"
+    assert np.array_equal(load(folder, num_layers=2, layers="first", device="cpu").encode(TEXTS), expected)
+    assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=3, layers="first")
     assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=None, dim=8)
 
 

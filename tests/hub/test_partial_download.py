@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.hub.partial import made_once
+from st_matryoshka2d.hub.made_once import made_once
 from tests.support import families
 from tests.support.disk import full_disk
 from tests.support.hub import Hub, in_old_layout, pieces_in

@@ -109,7 +109,7 @@ def plan(files: Files) -> Plan:
         return RemoteFile(name, "", {}, len(content)), header
 
     shards = parse_index(files[INDEX], INDEX, files)
-    return plan_of(shards, lambda names: names_kept(names, ["encoder.layer"], DEPTH, range(KEPT)), opened)
+    return plan_of(shards, names_kept(shards, ["encoder.layer"], DEPTH, range(KEPT)), opened)
 
 
 def test_plans_valid_shards_like_library() -> None:

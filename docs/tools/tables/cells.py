@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
+from cells_of_files import one_file
 from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
 from cells_of_vocabulary import questions, vocabularies, weights
@@ -29,4 +30,5 @@ TABLES = {
     "vocabularies": vocabularies,
     "questions": questions,
     "weights": weights,
+    "one small file": one_file,
 }

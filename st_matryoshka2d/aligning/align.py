@@ -16,14 +16,7 @@ from st_matryoshka2d.aligning.other_space import fit_other
 from st_matryoshka2d.aligning.own_space import Fit, fit
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
-from st_matryoshka2d.aligning.sample import (
-    Texts,
-    drawn,
-    gather,
-    parts_of,
-    warn_without_prompts,
-    without_copies,
-)
+from st_matryoshka2d.aligning.sample import Texts, drawn, gather, parts_of, warn_without_prompts, without_copies
 from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.agreement_table import agreement_text
@@ -31,13 +24,7 @@ from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, least_depth
-from st_matryoshka2d.sizes import (
-    Size,
-    mrl_dims,
-    positive_int,
-    sizes_product,
-    validate_sizes,
-)
+from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 _SAMPLE = 20_000  # texts that are fitted; more hardly improve the fit
 _SAMPLE_INTO = 50_000  # for another space, where documents that are fitted are found best
@@ -211,12 +198,7 @@ def align(
         return aligned.model
 
 
-def _check(
-    pipeline: Pipeline,
-    sizes: Sequence[Size | str] | None,
-    into: Into | None,
-    rotation: Rotation | None,
-) -> None:
+def _check(pipeline: Pipeline, sizes: Sequence[Size | str] | None, into: Into | None, rotation: Rotation | None) -> None:
     """Refuse a model that cannot be aligned, and arguments that exclude each other."""
     if (dim := pipeline.model.truncate_dim) is not None:
         raise UsageError(
@@ -256,11 +238,7 @@ def _rotation(pipeline: Pipeline, rotation: Rotation | None) -> Rotation | None:
 
 
 def _declared(
-    aligned: Pipeline,
-    model: SentenceTransformer,
-    small: Sequence[Size],
-    result: Fit,
-    target: Target | None,
+    aligned: Pipeline, model: SentenceTransformer, small: Sequence[Size], result: Fit, target: Target | None
 ) -> Pipeline:
     """Write maps, sizes, their agreement and a new name into the config and card."""
     aligned.model.model_card_data.add_tags("aligned")

@@ -147,12 +147,12 @@ class MultiSizeLoss(nn.Module):
         if self.full not in self.sampler.candidates:
             warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
-                "the sizes, or ship only cuts of the trained sizes.",
+                "the sizes, or ship only cuts of the trained sizes."
             )
         if token_table(model) is not None:
             warn(
                 f"{type(self).__name__} does not train the token table, and training moves the whole model away from it. "
-                "Call `fit_queries` again afterwards.",
+                "Call `fit_queries` again afterwards."
             )
 
     @property

@@ -63,12 +63,7 @@ class TokenCounts:
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [text.ids[: self.longest] for text in encoded]
 
-    def add(
-        self,
-        tokens: Sequence[Sequence[int]],
-        embedded: Float[np.ndarray, "texts dim"],
-        side: int,
-    ) -> None:
+    def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts to the fit."""
         rows = counts(tokens, len(self.sums.words))
         self.sums.add(rows, embedded, side)
@@ -108,12 +103,7 @@ def _side_of_queries(model: SentenceTransformer) -> int:
 
 
 def add_documents(
-    counted: TokenCounts,
-    documents: Iterable[str],
-    embed: Embed,
-    existing: Existing | None,
-    stand_ins: StandIns,
-    bar: Any,
+    counted: TokenCounts, documents: Iterable[str], embed: Embed, existing: Existing | None, stand_ins: StandIns, bar: Any
 ) -> LeftOut:
     """Add all documents to the fit, and draw stand-ins for queries from them."""
     left_out = LeftOut("documents")

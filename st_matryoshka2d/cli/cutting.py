@@ -27,11 +27,7 @@ from st_matryoshka2d.cli.tables import read_texts
 from st_matryoshka2d.errors import UsageError
 
 
-def info(
-    model: Model,
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
-) -> None:
+def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemoteCode = False) -> None:
     """Show how deep and wide a model is, and sizes to cut it to.
 
     For example:

@@ -171,11 +171,7 @@ def _parts(pipeline: Pipeline, texts: Any, prompt: str | None, prompt_name: str 
 
 
 def _start(
-    pipeline: Pipeline,
-    size: Size | str | None,
-    num_layers: int | None,
-    dim: int | None,
-    layers: str | Sequence[int] | None,
+    pipeline: Pipeline, size: Size | str | None, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None
 ) -> tuple[Pipeline, int, int | None]:
     """Return the model with the layers that its depths keep, and the layers and dims that are asked for; refuse others."""
     depth, width = resolve_size(size, num_layers, dim)

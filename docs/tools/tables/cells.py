@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
+from cells_of_evidence import (
+    choices,
+    healed,
+    leaderboard,
+    of_half,
+    other_sets,
+    public_index,
+    public_rivals,
+    shallow,
+    unseen_tables,
+)
 from cells_of_files import one_file
 from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
@@ -22,6 +32,7 @@ TABLES = {
     "trained layers": trained,
     "trained briefly": trained_briefly,
     "leaderboard": leaderboard,
+    "healed": healed,
     "documents unseen": unseen_tables,
     "documents of other sets": other_sets,
     "rivals": public_rivals,

@@ -1,4 +1,4 @@
-"""What tells the classes of models of sentence-transformers apart. No other file asks which class a model is of."""
+"""What tells the classes of models of sentence-transformers apart. Only `evaluate`, which scores rerankers its own way, asks too."""
 
 from __future__ import annotations
 

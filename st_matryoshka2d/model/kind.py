@@ -1,4 +1,4 @@
-"""What tells the classes of models of sentence-transformers apart. Only `evaluate`, which scores rerankers its own way, asks too."""
+"""What tells the classes of models of sentence-transformers apart. Beside `evaluate`, no file asks which class it is."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-all test-backends docs lint dist clean
+.PHONY: help demo test coverage test-all test-backends test-browser docs lint dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*##/  make \1\t/'
@@ -36,6 +36,14 @@ example-clients_asymmetric: .venv-clients/.ready
 
 test-backends: $(READY) .venv-backends/.ready  ## Let sentence-transformers export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
+
+example-browser: $(READY) examples/browser/node_modules/.ready
+	$(BIN)/python examples/browser/prepare.py
+	cd examples/browser && npm run --silent build
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory runs/browser 8000
+
+test-browser: $(READY) examples/browser/node_modules/.ready  ## Search the help desk in a headless Chromium, and compare with Python; needs Node
+	OMP_NUM_THREADS=1 $(BIN)/pytest -rs tests/examples/test_browser.py
 
 docs: $(READY)  ## Build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -86,6 +94,11 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install -q --no-compile torch -c constraints-clients.txt
 	.venv-clients/bin/pip install -q --no-compile -e '.[train,eval,demo]' langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack -c constraints-clients.txt
+	touch $@
+
+# What the page in examples/browser is bundled of: a tokenizer and onnxruntime, as its lock file pins them.
+examples/browser/node_modules/.ready: examples/browser/package-lock.json
+	cd examples/browser && npm ci --ignore-scripts
 	touch $@
 
 # infinity-emb's own requirements exclude the releases that read a cut, so what works is installed as it is listed.

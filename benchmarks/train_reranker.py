@@ -32,7 +32,7 @@ from transformers import set_seed
 _BATCH = 32
 _RATE = 1e-4
 _LENGTH = 96  # of a pair in training, which is cheaper
-_READ = 256  # when it is used
+_READ = 128  # when it is used
 
 
 def trained(pairs: pd.DataFrame, checkpoints: Path, seed: int) -> CrossEncoder:
@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--teachers", nargs="*", default=[], help="models that judge documents beside all-MiniLM-L6-v2")
-    parser.add_argument("--questions", type=int, default=1000, help="of each set, without labels")
+    parser.add_argument("--questions", type=int, default=400, help="of each set, without labels")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, required=True)

@@ -140,11 +140,19 @@ def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, 
     return embeddings[..., :dim]
 
 
+def layered(config: Any) -> Any:
+    """Return the config that counts the layers: that of the text model in a model of texts, images and sounds."""
+    # such as EmbeddingGemma 2, whose config has one for each kind of input
+    if hasattr(config, "num_hidden_layers") or getattr(config, "text_config", None) is None:
+        return config
+    return config.text_config
+
+
 def full_size(model: Any) -> Size:
     """Return the full size of a model, `Size(N, D)`; a reranker has a dim for each score of a pair."""
     if not hasattr(model, "get_embedding_dimension") and not hasattr(model, "num_labels"):
         raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
-    num_layers = getattr(model.config, "num_hidden_layers", None)
+    num_layers = getattr(layered(model.config), "num_hidden_layers", None)
     if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
         num_layers = 0
     if not isinstance(num_layers, int):
@@ -160,9 +168,9 @@ def full_size(model: Any) -> Size:
     return Size(num_layers, dim)
 
 
-def megabytes(weights: Iterable[nn.Parameter]) -> float:
-    """Return what weights take in a checkpoint, in millions of bytes."""
-    return sum(weight.nbytes for weight in weights) / 1e6
+def megabytes(weights: Iterable[nn.Parameter], *, int8: bool = False) -> float:
+    """Return what weights take in a checkpoint, in millions of bytes; `int8`: in a graph, matrices in 8 bits."""
+    return sum(weight.numel() if int8 and weight.ndim > 1 else weight.nbytes for weight in weights) / 1e6
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from datasets import Dataset
@@ -20,7 +22,7 @@ from public.remembering import Remembering
 from st_matryoshka2d import align, heal, truncate
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["free", "healed", "leaf", "shallow", "trained"]
+__all__ = ["free", "healings", "leaf", "shallow", "trained"]
 
 _SIXTHS = {1: "1/6", 2: "1/3", 3: "", 4: "2/3", 5: "5/6"}  # of the layers; half needs no name
 _STEPS, _BATCH, _RATE, _FASTER = 200, 64, 2e-4, 15  # the short run of `trained_queries.py`
@@ -58,11 +60,25 @@ def _texts(of: Fit, read: tuple[int, int]) -> dict[str, list[str]]:
     return {"query": asked[: read[1]], "document": documents}
 
 
-def healed(model: Remembering, of: Fit, read: tuple[int, int]) -> dict[str, SentenceTransformer]:
-    """Call `heal` for half of the layers, on texts as `align` reads them; also leave out the map that it fits, if any."""
-    half = heal(model, _texts(of, read), num_layers=full_size(model).num_layers // 2, show_progress_bar=False)
-    layers = [module for module in half if not isinstance(module, Dense)]
-    return {"heal": half, "heal, no map": SentenceTransformer(modules=layers, prompts=_prompts(model), device="cpu")}
+def healed(
+    model: Remembering, of: Fit, read: tuple[int, int], name: str, *, sixths: int = 3, steps: int = 0
+) -> dict[str, SentenceTransformer]:
+    """Call `heal` on texts as `align` reads them; also leave out the map that it fits, if any."""
+    depth = sixths * full_size(model).num_layers // 6
+    made = heal(model, _texts(of, read), num_layers=depth, steps=steps, show_progress_bar=False)
+    layers = [module for module in made if not isinstance(module, Dense)]
+    if len(layers) == len(made):
+        return {name: made}
+    return {name: made, f"{name}, no map": SentenceTransformer(modules=layers, prompts=_prompts(model), device="cpu")}
+
+
+def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], dict[str, SentenceTransformer]]]:
+    """Name the ways to heal: to each sixth of the layers, and to half of them with gradient descent."""
+    given = {f"heal, {share}" if share else "heal": (sixths, 0) for sixths, share in _SIXTHS.items()}
+    given["heal, 200 steps"] = 3, 200
+    return {
+        name: partial(healed, read=read, name=name, sixths=sixths, steps=steps) for name, (sixths, steps) in given.items()
+    }
 
 
 def trained(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:

@@ -8,7 +8,7 @@ from functools import partial
 from sentence_transformers import SentenceTransformer
 
 from public.fit import Fit
-from public.layers import free, healed, leaf, shallow, trained
+from public.layers import free, healings, leaf, shallow, trained
 from public.remembering import Remembering
 from public.trained_table import trained_table
 from st_matryoshka2d import fit_queries, truncate
@@ -40,9 +40,5 @@ def verbs(minutes: float, read: tuple[int, int]) -> dict[str, Verb]:
         "align, then trained": partial(trained, read=read),
         "LEAF": leaf,
     }
-    of_layers: dict[str, Verb] = {
-        "align": partial(shallow, read=read),
-        "not aligned": free,
-        "heal": partial(healed, read=read),
-    }
+    of_layers: dict[str, Verb] = {"align": partial(shallow, read=read), "not aligned": free, **healings(read)}
     return {name: alone(name, way) for name, way in ways.items()} | of_layers

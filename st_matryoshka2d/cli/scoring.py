@@ -45,6 +45,7 @@ _DOCUMENTS = size_option("Size of documents, such as 6L-384d, for queries of eve
 _EMBEDDINGS = input_file("Embeddings of the documents of --search that exist, in their order", VECTORS)
 _PRECISION = typer.Option(help="Of stored vectors: float32 (the default), int8, binary, ...")
 _TIMES = typer.Option(help="Also time each depth: on one query alone, or on a batch of texts.")
+_INT8 = typer.Option("--int8", help="Count the megabytes of an ONNX file in 8 bits, not of a checkpoint, with `--times`.")
 _CACHE = typer.Option(help="Folder for results, so that a killed run continues.", file_okay=False)
 _OUT = output_file("Save the grid, for `recommend` and `report`", ".parquet", ".json")
 _PLOT = output_file("Draw the grid as a heat map", ".png", ".svg", ".pdf")
@@ -66,6 +67,7 @@ def grid(
     embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     precision: Annotated[list[str] | None, _PRECISION] = None,
     times: Annotated[Literal["query", "batch"] | None, _TIMES] = None,
+    int8: Annotated[bool, _INT8] = False,
     batch_size: BatchSize = 32,
     cache: Annotated[Path | None, _CACHE] = None,
     out: Annotated[Path | None, _OUT] = None,
@@ -108,7 +110,7 @@ def grid(
     typer.echo(result)
     if times is not None:
         together, rounds = (1, 100) if times == "query" else (batch_size, 30)
-        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds)
+        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds, int8=int8)
         result = result.with_latency(timed)
         typer.echo(f"\n{timed.to_string(index=False)}")
     if out is not None:
@@ -123,11 +125,11 @@ _MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by de
 _BEST = typer.Option("--best", help="Choose the best score within the limits, not the cheapest.")
 _MAX_MS = typer.Option(help="Most milliseconds for a text; needs `grid --times`.")
 _MAX_BYTES = typer.Option(help="Most bytes for a vector.")
-_MAX_MEGABYTES = typer.Option(help="Most millions of bytes for a checkpoint; needs `grid --times`.")
+_MAX_MEGABYTES = typer.Option(help="Most millions of bytes for a file; needs `grid --times`.")
 _ONE_TASK = typer.Option(help="Judge by this task; by default by the mean over tasks.")
 _METRIC = typer.Option(help="Such as mrr_at_10; by default each task's main metric.")
 _REFERENCE = typer.Option(help="Grid of the model before; shares are of its score.", exists=True)
-_COST = typer.Option(help="What counts first: bytes for the smallest vector, megabytes for the smallest checkpoint.")
+_COST = typer.Option(help="What counts first: bytes for the smallest vector, megabytes for the smallest file.")
 _QUERIES = "Over an index's life; chooses one size for queries and another for documents."
 
 

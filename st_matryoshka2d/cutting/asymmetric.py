@@ -17,7 +17,7 @@ from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_table
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
-from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.sizes import Size, full_size, layered, resolve_size, within
 
 ASYMMETRIC = "asymmetric"  # tag of a card
 
@@ -149,5 +149,5 @@ def _alone(side: SentenceTransformer) -> SentenceTransformer:
     alone = with_modules(side, modules, SentenceTransformer)
     alone.truncate_dim = side.truncate_dim
     if (config := alone.config) is not None:
-        Declaration.of(config).of_depth(config.num_hidden_layers).write(config)
+        Declaration.of(config).of_depth(layered(config).num_hidden_layers).write(config)
     return alone

@@ -20,6 +20,7 @@ from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.layers import ENDS, Layers
 from st_matryoshka2d.model.packed import find_packed
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import layered
 
 # What was found exact: an architecture with some of its layers. Threads may check the same at once,
 # each on copies of its own.
@@ -81,7 +82,7 @@ def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
             _require_close(merged, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
     except Exception as error:
         raise refusal(model, _reason(model, error)) from error
-    check_depths(plain, find_backbone(plain), [plain.config.num_hidden_layers])
+    check_depths(plain, find_backbone(plain), [layered(plain.config).num_hidden_layers])
 
 
 def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig, layers: Layers) -> None:
@@ -170,14 +171,22 @@ def _changed(name: str, cut: Any, read: Any, layers: list[int], config: PreTrain
     fitting = [layer for layer, entry in enumerate(per_layer(config)[name], 1) if entry == read[place]]
     return (
         f"{told}: {name} of its layer {place + 1} is {cut[place]!r}, and would be {read[place]!r}. "
-        f"Pass `layers` with one in that place that is so: {fitting}."
+        f"Pass `layers` with one in that place that is so: {fitting}{_such_as(config, layers, place, fitting)}."
     )
+
+
+def _such_as(config: PreTrainedConfig, layers: list[int], place: int, fitting: list[int]) -> str:
+    """Give an example of layers with a fitting one in a place, if the others can stay."""
+    if getattr(layered(config), "num_kv_shared_layers", None):
+        return ""  # others must fit too
+    others = ([*layers[:place], layer, *layers[place + 1 :]] for layer in fitting)
+    return next((f", such as layers={choice}" for choice in others if choice == sorted({*choice})), "")
 
 
 def _reason(model: PreTrainedModel, error: Exception) -> str:
     """Say why a model cannot be cut."""
     told = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-    if shared := getattr(model.config, "num_kv_shared_layers", None):
+    if shared := getattr(layered(model.config), "num_kv_shared_layers", None):
         told = (
             f"Its last {shared} layers take keys and values from layers before them (`num_kv_shared_layers`), so a cut "
             f"must keep some that give and some that take. {told}"

@@ -21,7 +21,7 @@ from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import is_table, least_depth, require_readouts, require_table
 from st_matryoshka2d.model.sides import with_modules
-from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, layered, prefix, validate_sizes
 from st_matryoshka2d.texts import strings
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
@@ -66,7 +66,8 @@ class EveryLayer(SortedByTokens):
         within = pipeline.layers.within(deepest)
         every.backbones = {name: replace(backbone, layers=within) for name, backbone in pipeline.backbones.items()}
         for transformer in transformers_of(every):
-            transformer.model.config.output_hidden_states = True
+            config = transformer.model.config
+            config.output_hidden_states = layered(config).output_hidden_states = True
         return every
 
     @classmethod

@@ -54,6 +54,7 @@ def benchmark_latency(
     sizes: Iterable[Size | str] | None = None,
     batch_size: int = 32,
     rounds: int = 30,
+    int8: bool = False,
     show_progress_bar: bool = True,
 ) -> pd.DataFrame:
     """Time `encode` at several depths, or `predict` of a reranker, and compare with the full model.
@@ -74,6 +75,8 @@ def benchmark_latency(
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
         rounds: Timed calls per depth, after a tenth as many warm-up calls, at least one.
+        int8: Count the bytes of the file that `export_onnx(cut, folder, int8=True)` writes, to some
+            tenths of a megabyte. Times are those of the model as it is.
         show_progress_bar: Show a progress bar with one step per call.
 
     Returns:
@@ -81,7 +84,7 @@ def benchmark_latency(
         the same divided by the number of texts, or of pairs; `low`, `high`: quartiles of the time of a call;
         `parameters`: weights of the cut, of an aligned model without the readouts and the token
         table of other depths; `megabytes`: millions of bytes that they take in a checkpoint, at the
-        precision that the model has now; `theory`: N / num_layers, NaN for a token table;
+        precision that the model has now, or with `int8` in a graph; `theory`: N / num_layers, NaN for a token table;
         `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
@@ -124,7 +127,7 @@ def benchmark_latency(
             "low": low,
             "high": high,
             "parameters": [sum(weight.numel() for weight in of_cut) for of_cut in weights],
-            "megabytes": [megabytes(of_cut) for of_cut in weights],
+            "megabytes": [megabytes(of_cut, int8=int8) for of_cut in weights],
             "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }

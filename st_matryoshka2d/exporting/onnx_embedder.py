@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,10 +145,12 @@ class OnnxEmbedder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What mteb files the scores under: the name of the folder."""
+        """What mteb files the scores under: the name of the folder, and what is in the graph."""
         from mteb.models import ModelMeta
 
-        about = {"name": f"onnx/{self._folder.resolve().name}", "embed_dim": self.dim}
+        with (self._folder / GRAPH).open("rb") as graph:
+            revision = file_digest(graph, "sha256").hexdigest()
+        about = {"name": f"onnx/{self._folder.resolve().name}", "revision": revision, "embed_dim": self.dim}
         return ModelMeta.create_empty(about)
 
     def similarity(self, one: Any, other: Any) -> Any:

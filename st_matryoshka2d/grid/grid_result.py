@@ -178,10 +178,10 @@ class GridResult(Scores):
             max_ms: Milliseconds per text, as in `milliseconds_per_text`; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, dim in int8, dim / 8 in
                 binary.
-            max_megabytes: Millions of bytes of a checkpoint, as in the `megabytes` of
-                `benchmark_latency`; needs `with_latency`. A smaller `vocabulary=` of `truncate`
-                lowers those of all sizes. A file of `export_onnx(..., int8=True)` has a quarter of
-                them: pass four times what it may have, and score the file.
+            max_megabytes: Millions of bytes of a file, as in the `megabytes` of
+                `benchmark_latency`: of a checkpoint, or with its `int8=True` of an exported graph.
+                Needs `with_latency`. A smaller `vocabulary=` of `truncate` lowers those of all
+                sizes.
             task: Name of one task; None for the mean over tasks.
             metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
             reference: Grid to which scores are relative, such as that of the model before training;
@@ -190,7 +190,7 @@ class GridResult(Scores):
                 documents; needs `with_latency`. None: documents have the size of the query, or the
                 one that the grid was scored with.
             cost: What counts first, one of the costs of `pareto`: `"bytes"` for the smallest
-                vector, `"megabytes"` for the smallest checkpoint. None for the time.
+                vector, `"megabytes"` for the smallest file. None for the time.
 
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
@@ -253,7 +253,7 @@ class GridResult(Scores):
         """Write one page of HTML that shows the grid, opens offline, and can be sent to others.
 
         It has a heat map of the mean over tasks, and scores against bytes of a vector, and against
-        time and megabytes of a checkpoint if all grids have them, with the Pareto fronts. Sliders
+        time and megabytes of a file if all grids have them, with the Pareto fronts. Sliders
         set the share of the score to keep and the bytes of a vector: the page marks the size that
         `recommend` returns for these, and says it in the same words. What is known of a size is
         under the pointer and in a table.

@@ -82,9 +82,9 @@ def limits_of(
         limits.append(Limit("vector", "bytes", positive(max_bytes, "max_bytes", "512, bytes of a vector")))
     if max_megabytes is not None:
         if grid.latency is None or "megabytes" not in grid.latency:
-            raise UsageError(f"max_megabytes needs the bytes of checkpoints, which {_this(grid)} lacks: {HOW_TO_TIME}.")
-        most = positive(max_megabytes, "max_megabytes", "60, millions of bytes of a checkpoint")
-        limits.append(Limit("checkpoint", "megabytes", most))
+            raise UsageError(f"max_megabytes needs the bytes of files, which {_this(grid)} lacks: {HOW_TO_TIME}.")
+        most = positive(max_megabytes, "max_megabytes", "60, millions of bytes of a file")
+        limits.append(Limit("file", "megabytes", most))
     if not limits:
         raise UsageError("There is no limit to choose by. Pass min_score, max_ms, max_bytes or max_megabytes.")
     return limits

@@ -28,7 +28,7 @@ _MEANINGS = {
     "ndcg_at_10": "how high the right documents rank among the first ten; 100 % if all of them come first",
     "cosine_spearman": "how far similarities order pairs as people do",
 }
-_TIMED = {"milliseconds_per_text": "milliseconds per text", "megabytes": "megabytes of a checkpoint"}
+_TIMED = {"milliseconds_per_text": "milliseconds per text", "megabytes": "megabytes of a file"}
 
 
 def write_report(

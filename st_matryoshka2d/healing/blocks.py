@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.copies import same, trial
+from st_matryoshka2d.sizes import layered
 
 _SHARE = 1e-3  # of the largest value: more than rounding, less than another structure shows
 _OUTPUT = ""  # the sum that is the output of the block
@@ -59,7 +60,7 @@ def find_blocks(model: PreTrainedModel, backbone: Backbone) -> list[Block]:
     if backbone.blocks is None:
         raise _refusal(model, f"it runs one block {backbone.num_layers} times, so its layers cannot differ. `align` it")
     network, inputs = trial(model)
-    network.config.use_cache = False  # a decoder's cache would grow with each trial of a block
+    layered(network.config).use_cache = False  # a decoder's cache would grow with each trial of a block
     calls: list[Any] = []
     blocks = backbone.blocks_of(network)
     with ExitStack() as hooks:

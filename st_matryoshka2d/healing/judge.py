@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
-from st_matryoshka2d.aligning.agreement import agreement_across
 from st_matryoshka2d.aligning.own_space import fit
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.ridge import Affine
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 _STEPS = 100  # that refine a map, as `align` does
-_POINTS = 0.005  # of agreement that a map must add: without it, more programs can serve the model
+_POINTS = 0.005  # of nDCG that a map must add: without it, more programs can serve the model
+_RANKED = 10  # texts of a search that are scored
 
 
 class Judge:
@@ -57,7 +57,7 @@ class Judge:
 
     @torch.enable_grad()
     def readout(self, cut: SentenceTransformer, *, unit: bool) -> Affine | None:
-        """Fit a map behind a cut as `align` does; None if it adds less than half a point on texts left out."""
+        """Fit a map behind a cut as `align` does; None if it adds less than half a point to searches by texts left out."""
         states = torch.stack([self.embedded(cut, self.seen), self.whole], 1)
         nothing = states[:0]
         gathered = without_copies({"": Gathered(states, (nothing, nothing))})
@@ -65,5 +65,14 @@ class Judge:
         refinement = Refinement((), _STEPS, device, self._hidden)
         readout = fit(gathered, "keep", refinement, len(states), unit=unit).readouts[""][1]
         plain = self.embedded(cut, self.held)
-        before, after = (agreement_across(rows, self._true) for rows in (plain, readout(plain)))
+        before, after = (found_first(rows, self._true, self.whole) for rows in (plain, readout(plain)))
         return readout if after - before >= _POINTS else None
+
+
+def found_first(
+    asked: Float[Tensor, "queries dim"], whole: Float[Tensor, "queries dim"], index: Float[Tensor, "texts dim"]
+) -> float:
+    """Return nDCG@10 of searches in an index, if right is what the whole model's embeddings of the queries find first."""
+    found, true = (normalize(rows) @ normalize(index).T for rows in (asked, whole))
+    higher = (found > found.gather(1, true.argmax(1, keepdim=True))).sum(1)
+    return float((1 / (higher + 2.0).log2() * (higher < _RANKED)).mean())

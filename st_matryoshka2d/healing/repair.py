@@ -15,7 +15,7 @@ from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.healing.blocks import Block, Branch, find_blocks
 from st_matryoshka2d.healing.regress import Sums, best_change
-from st_matryoshka2d.healing.states import Batches, Place, read
+from st_matryoshka2d.healing.states import Batches, Place, Reached, reached, read, tokens_of_texts
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PASSES = 3  # through the whole model that all texts together get
 _MANY = 2000  # texts that are used whatever it takes
+_ROOM = 2**30  # bytes of the states to reach
+_HELD = 9  # one text is left out for so many, to choose strengths by
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Fit:
         norm: The norm that reads the own sum and forgets its scale, if one does.
         goal_norm: The whole model's, whose weights it takes over.
         cut: The model that is changed.
-        layers: How many layers a text passes through, in both models.
+        layers: How many layers of the cut a text passes through.
     """
 
     linear: nn.Linear
@@ -49,18 +51,19 @@ class Fit:
     cut: BaseModel
     layers: int
 
-    def change(self, whole: BaseModel, seen: Batches, held: Batches, bar: Any) -> None:
+    def change(self, seen: Sequence[Reached], held: Sequence[Reached], bar: Any) -> None:
         """Change the linear map and the norm, in place."""
         has_bias = self.linear.bias is not None
         sums = [Sums(self.linear.in_features + has_bias, self.linear.out_features) for _ in range(2)]
         for of_part, batches in zip(sums, (seen, held), strict=True):
-            for features in batches:
+            for features, states in batches:
                 z, own = read(self.cut, features, [Place(self.linear, is_input=True), self.own])
-                (goal,) = read(whole, features, [self.goal])
-                goal, length = self._to_reach(own, goal)
+                goal, length = self._to_reach(own, states[self.goal])
                 if has_bias:
                     z = torch.cat([z, z.new_ones(len(z), 1)], 1)
-                of_part.add(z / length, (goal - own) / length)
+                # texts count alike, as they do in pooling: otherwise long ones, which are rarely queries, rule the fit
+                scale = length * tokens_of_texts(features).sqrt()
+                of_part.add(z / scale, (goal - own) / scale)
                 bar.update(1)
         change = best_change(*sums, has_bias=has_bias).to(self.linear.weight)
         self.linear.weight.add_(change[: self.linear.in_features].T)
@@ -122,7 +125,7 @@ def _fit(ours: _Layers, place: int, branch: Branch, theirs: _Layers, number: int
     linear: Any = ours.blocks[place].get_submodule(branch.linear)
     own, norm = ours.sum_of(place, branch)
     read_at, goal_norm = theirs.sum_of(number, goal)
-    return Fit(linear, own, read_at, norm, goal_norm, ours.model, place + number + 2)
+    return Fit(linear, own, read_at, norm, goal_norm, ours.model, place + 1)
 
 
 def repair(
@@ -133,10 +136,14 @@ def repair(
     batch_size: int,
     hidden: bool | None,
 ) -> None:
-    """Make regressions in their order, in place, with as many of the texts as there is time for."""
-    passes = sum(fit.layers for fit in planned) / full_size(whole).num_layers
-    count = max(_MANY, int(_PASSES / (passes or 1) * len(seen)))
-    some, others = Batches(whole, seen[:count], batch_size), Batches(whole, held[: 1 + count // 9], batch_size)
+    """Make regressions in their order, in place, with as many of the texts as there is time and room for."""
+    passes = 1 + sum(fit.layers for fit in planned) / full_size(whole).num_layers
+    count = max(_MANY, int(_PASSES / passes * len(seen)))
+    goals = {fit.goal for fit in planned}
+    parts = [(seen[:count], _ROOM), (held[: 1 + count // _HELD], _ROOM // _HELD)]
+    batches = [Batches(whole, texts, batch_size) for texts, _ in parts]
+    with progress("Reading the whole model", sum(map(len, batches)), "batches", hidden) as bar:
+        some, others = (reached(whole, of, goals, room, bar) for of, (_, room) in zip(batches, parts, strict=True))
     with progress("Healing layers", len(planned) * (len(some) + len(others)), "batches", hidden) as bar:
         for fit in planned:
-            fit.change(whole, some, others, bar)
+            fit.change(some, others, bar)

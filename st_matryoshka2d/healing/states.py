@@ -1,8 +1,9 @@
-"""Read states within a network while texts pass through it, batch by batch; nothing is kept."""
+"""Read states within a network while texts pass through it, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Batches:
-    """Texts or pairs of about the same length, with their prompts, as a model reads them; each pass tokenizes again."""
+    """Texts or pairs of about the same length, with their prompts, as a model reads them, in random order."""
 
     def __init__(self, model: BaseModel, texts: Sequence[Text], batch_size: int) -> None:
         ordered = sorted(texts, key=lambda text: (text.prompt or "", -_length(text.text)))
@@ -31,6 +32,7 @@ class Batches:
         for prompt, group in groupby(ordered, key=lambda text: text.prompt):
             rows = [text.text for text in group]
             self._batches += [(prompt, rows[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+        random.Random(0).shuffle(self._batches)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -68,3 +70,29 @@ def read(model: BaseModel, features: dict[str, Any], places: Sequence[Place]) ->
             next(model.children())(dict(features))
     real = features["attention_mask"].bool()
     return [found[number][real].float() for number in range(len(places))]
+
+
+class Reached(NamedTuple):
+    """A batch, and the states that it has at some places of the whole model."""
+
+    features: dict[str, Any]
+    states: Mapping[Place, Tensor]
+
+
+def reached(model: BaseModel, batches: Batches, places: Collection[Place], room: int, bar: Any) -> list[Reached]:
+    """Read a model and keep the states, until they fill so many bytes."""
+    found: list[Reached] = []
+    for features in batches:
+        if room <= 0:
+            break
+        states = dict(zip(places, read(model, features, [*places]), strict=True))
+        room -= sum(state.nbytes for state in states.values())
+        found.append(Reached(features, states))
+        bar.update()
+    return found
+
+
+def tokens_of_texts(features: dict[str, Any]) -> Tensor:
+    """Return for each real token, in the order of `read`, how many its text has; one column."""
+    mask: Tensor = features["attention_mask"].bool()
+    return mask.sum(1, keepdim=True).expand_as(mask)[mask][:, None].float()

@@ -17,8 +17,9 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import read_header, short
-from st_matryoshka2d.model.backbone import find_backbone, made_by
+from st_matryoshka2d.model.backbone import find_backbone, made_by, text_lists
 from st_matryoshka2d.model.copies import trial
+from st_matryoshka2d.sizes import layered
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times,
 # with 25 tensors in all.
@@ -47,7 +48,7 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
 
 def depth_of(config: PreTrainedConfig, what: str, num_tensors: int | None = None) -> int:
     """Return the number of layers; refuse one that is unusable, or impossible with so few tensors."""
-    depth = getattr(config, "num_hidden_layers", None)
+    depth = getattr(layered(config), "num_hidden_layers", None)
     if depth is None:
         raise UsageError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it cannot be cut in depth.")
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
@@ -109,9 +110,9 @@ def described(config: PreTrainedConfig, what: str) -> PreTrainedModel:
 
 
 def block_lists(model: PreTrainedModel) -> list[str]:
-    """Dotted paths of the `ModuleList`s that are as long as the model is deep."""
-    depth = model.config.num_hidden_layers
-    return [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
+    """Dotted paths of the lists of modules that are as long as the model is deep."""
+    depth = layered(model.config).num_hidden_layers
+    return [path for path, blocks in text_lists(model).items() if len(blocks) == depth]
 
 
 def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ are refused; `exactness.py` checks the known ones.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from st_matryoshka2d.model.copies import same, settings, trial
 from st_matryoshka2d.model.cut_config import cut_config
 from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.model.packed import Packed, find_packed
+from st_matryoshka2d.sizes import layered
 
 # Paths of the blocks and the tail, by architecture. Threads may find the same at once, each on a copy
 # of its own.
@@ -65,7 +67,7 @@ def find_backbone(model: nn.Module, layers: Layers | None = None) -> Backbone:
     refuse_compiled(model)
     model = require_network(model)
     require_steady(model)
-    num_layers = getattr(model.config, "num_hidden_layers", None)
+    num_layers = getattr(layered(model.config), "num_hidden_layers", None)
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise refusal(model, f"Its config has no usable `num_hidden_layers` (found {num_layers!r}).")
     known = architecture(model)
@@ -129,6 +131,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     # parameters, buffers and leaf modules are shared, no tensor is made but from those that hold
     # all layers, and the model itself does not change.
     config = cut_config(model.config, backbone.layers, num_layers)
+    configs = {id(layered(model.config)): layered(config), id(model.config): config}
     layers = backbone.layers.kept(num_layers)
     copies: dict[int, nn.Module] = {}
 
@@ -145,8 +148,8 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         drop_captures(container)
         if packed:
             packed.select(container, layers, backbone.num_layers)
-        if getattr(module, "config", None) is model.config:
-            vars(container)["config"] = config
+        if (own := configs.get(id(getattr(module, "config", None)))) is not None:
+            vars(container)["config"] = own
         if position is not None and hasattr(container, "layer_idx"):
             # a decoder's cache has one entry for each layer that is left
             vars(container)["layer_idx"] = position
@@ -161,8 +164,27 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     return view
 
 
+def text_lists(model: PreTrainedModel) -> dict[str, nn.ModuleList]:
+    """Return the lists of modules by path; in a model of texts, images and sounds, those of its text model."""
+    modules, config = dict(model.named_modules()), layered(model.config)
+    texts = (path for path, module in modules.items() if isinstance(module, PreTrainedModel) and module.config is config)
+    text = next(texts, "")
+    if others := inspect.signature(modules[text].forward).parameters.keys() - _TEXT_INPUTS if text else ():
+        raise refusal(
+            model, f"Its text model takes {', '.join(sorted(others))} too, which may enter some layers by their number."
+        )
+    return {path: part for path, part in modules.items() if isinstance(part, nn.ModuleList) and path.startswith(text)}
+
+
+# What the text model within another takes: embeddings of tokens, of images among them, and what goes with each.
+_TEXT_INPUTS = {
+    *("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids"),
+    *("past_key_values", "use_cache", "cache_position", "per_layer_inputs", "logits_to_keep", "kwargs"),
+}
+
+
 def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
-    lengths = {path: len(module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    lengths = {path: len(blocks) for path, blocks in text_lists(model).items()}
     lists: list[str] = [path for path, length in lengths.items() if length == num_layers]
     if repeated := [path for path in lists if len(set(model.get_submodule(path).children())) < num_layers]:
         raise refusal(
@@ -184,7 +206,7 @@ def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
 
 def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     """Follow the last block's output through the modules beside the block list until it is the model's output."""
-    if blocks is None or model.config.num_hidden_layers == 1:
+    if blocks is None or layered(model.config).num_hidden_layers == 1:
         # one block for all layers has no tail to find; with one layer there is no other state to
         # finish
         return ()

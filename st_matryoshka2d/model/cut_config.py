@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.model.declaration import Declaration, is_ours
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
+from st_matryoshka2d.sizes import layered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -65,6 +66,9 @@ class Cut:
 def cut_config(config: PreTrainedConfig, layers: Layers, num_layers: int) -> PreTrainedConfig:
     """Copy a config with `num_layers` layers, and select from all that it has per layer to match."""
     cut = copy.copy(config)
+    if (text := layered(config)) is not config:
+        cut.text_config = cut_config(text, layers, num_layers)
+        return _renumbered(cut, config, layers, num_layers)
     cut.num_hidden_layers = num_layers
     # a broken config may have a billion layers, so no list of them; a decoder may be deeper than its encoder
     if num_layers >= config.num_hidden_layers:
@@ -77,13 +81,19 @@ def cut_config(config: PreTrainedConfig, layers: Layers, num_layers: int) -> Pre
             setattr(cut, name, {place: entries[layer] for place, layer in enumerate(kept) if layer in entries})
     if shared := getattr(config, "num_kv_shared_layers", None):  # the last ones, which take keys and values of others
         cut.num_kv_shared_layers = sum(layer >= config.num_hidden_layers - shared for layer in kept)
-    if (declared := Declaration.of(config)).layers:
+    return _renumbered(cut, config, layers, num_layers)
+
+
+def _renumbered(cut: PreTrainedConfig, config: PreTrainedConfig, layers: Layers, num_layers: int) -> PreTrainedConfig:
+    """Let the config of a cut list layers by their places in it."""
+    if num_layers < layers.total and (declared := Declaration.of(config)).layers:
         replace(declared, layers=layers.within(num_layers).written()).write(cut)
     return cut
 
 
 def per_layer(config: PreTrainedConfig) -> dict[str, list[Any] | dict[int, Any]]:
     """Return the settings with an entry for each layer (`layer_types`, ...), or for some layers, by their numbers from 0."""
+    config = layered(config)
     total = config.num_hidden_layers
     found: dict[str, list[Any] | dict[int, Any]] = {}
     for name, value in vars(config).items():
@@ -100,4 +110,4 @@ def per_layer(config: PreTrainedConfig) -> dict[str, list[Any] | dict[int, Any]]
 
 def packs_layers(config: Any) -> bool:
     """Whether tensors outside the blocks hold a part for each layer, as in Gemma 3n and later: inputs of every layer."""
-    return bool(getattr(config, "hidden_size_per_layer_input", None))
+    return bool(getattr(layered(config), "hidden_size_per_layer_input", None))

@@ -186,7 +186,8 @@ def entries_of(config: Any) -> Mapping[str, Any]:
 
 def written_depth(config: Mapping[str, Any]) -> Any:
     """Return the number of layers in the content of a config.json; None if it has none."""
-    return next((config[name] for name in _DEPTHS if name in config), None)
+    of_text = entries_of(config.get("text_config"))  # of a model of texts, images and sounds
+    return next((entries[name] for entries in (config, of_text) for name in _DEPTHS if name in entries), None)
 
 
 def _sizes_in(entry: Any) -> list[Size]:

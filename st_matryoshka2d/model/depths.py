@@ -18,6 +18,7 @@ from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.copies import register_outputs
 from st_matryoshka2d.model.pipeline import route_taken, routes_of, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
+from st_matryoshka2d.sizes import layered
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths
 # that skip some.
@@ -78,6 +79,14 @@ def layer_features(
 @contextmanager
 def returning_states(config: PreTrainedConfig) -> Iterator[None]:
     """Make a model with this config return the state after every block, within this context."""
+    with ExitStack() as asked:
+        for each in {id(part): part for part in (config, layered(config))}.values():
+            asked.enter_context(_returning_states(each))
+        yield
+
+
+@contextmanager
+def _returning_states(config: PreTrainedConfig) -> Iterator[None]:
     # Other threads that call the model get states that they did not ask for, which changes nothing
     # else. The last context that is left restores the setting.
     with _COUNTING:

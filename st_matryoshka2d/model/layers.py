@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.sizes import positive_int
+from st_matryoshka2d.sizes import layered, positive_int
 
 LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]  # counted from 1, ascending
 Choice: TypeAlias = "str | LayersByDepth"
@@ -26,7 +26,7 @@ class Layers:
     @classmethod
     def of(cls, config: Any, declared: Declaration | None = None) -> Layers:
         """Read those that a model declares; `ENDS` if nobody chose, trained or aligned layers for it."""
-        return cls.declared(declared or Declaration.of(config), getattr(config, "num_hidden_layers", 0))
+        return cls.declared(declared or Declaration.of(config), getattr(layered(config), "num_hidden_layers", 0))
 
     @classmethod
     def declared(cls, declared: Declaration, total: int) -> Layers:

@@ -13,6 +13,7 @@ from st_matryoshka2d._hosts.torch import put_tensors
 from st_matryoshka2d.model.copies import settings, skeleton
 from st_matryoshka2d.model.cut_config import cut_config, packs_layers
 from st_matryoshka2d.model.layers import Layers
+from st_matryoshka2d.sizes import layered
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Packed:
 
 def find_packed(model: PreTrainedModel, blocks: str | None) -> dict[str, Packed]:
     """Find them by structure: what is larger in a model of this config than in one with a layer less."""
-    total = model.config.num_hidden_layers
+    total = layered(model.config).num_hidden_layers
     if blocks is None or total == 1 or not packs_layers(model.config):
         return {}
     try:

@@ -23,7 +23,7 @@ from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.kind import Kind, kind_of
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
 from st_matryoshka2d.model.sides import on_route, with_modules
-from st_matryoshka2d.sizes import Size, full_size
+from st_matryoshka2d.sizes import Size, full_size, layered
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module], has_head: bool) -
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
         # that of the last module that has one; a `SpladePooling` counts its tokens when it first runs
         widths[name] = int(known[-1].get_embedding_dimension() or routes[name].transformer.model.config.vocab_size)
-    depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
+    depths = {name: layered(route.transformer.model.config).num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise UsageError(
             f"The routes of the Router differ in depth, {depths}, so the model has no single number of layers, which is "

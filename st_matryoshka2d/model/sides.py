@@ -16,6 +16,7 @@ from torch import nn
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.kind import copied_settings
 from st_matryoshka2d.model.readout import tell_of_readouts
+from st_matryoshka2d.sizes import layered
 
 QUERY, DOCUMENT = "query", "document"
 # The prompts that `encode_query` and `encode_document` look for, in this order.
@@ -104,7 +105,7 @@ def with_modules(model: BaseModel, modules: Mapping[str, nn.Module], cls: type[M
 def _depth(start: nn.Module) -> int | None:
     """Return the number of layers of the first module of a route; 0 for a table of tokens, None if it is unknown."""
     if isinstance(start, Transformer):
-        return getattr(start.model.config, "num_hidden_layers", None)
+        return getattr(layered(start.model.config), "num_hidden_layers", None)
     return 0 if isinstance(start, StaticEmbedding) else None
 
 

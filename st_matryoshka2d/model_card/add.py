@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model_card.onnx_section import onnx_section
+from st_matryoshka2d.model_card.onnx_section import begin_card, is_exported, onnx_section
 from st_matryoshka2d.model_card.readme import card_of, describe_queries, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.model_card.sizes_section import declarations, sizes_section
@@ -24,17 +25,17 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     `asymmetric` model, or "Token table" for the cut of 0 layers; with a grid a section "Sizes" with
     a table, and a heat map `grid.png`; and with a smaller vocabulary a section "Vocabulary" with
     what it was made of, and what it costs; and with a graph of `export_onnx` in the folder a section
-    "ONNX".
+    "ONNX". A folder that has such a graph alone gets a card of it.
     A second call replaces them. Saving a model writes a new card, so call this after saving, then
     upload the folder. To show the model's name on the Hub, set it before saving:
     `model.model_card_data.set_model_id("you/name")`.
 
     Args:
-        folder: Where the model was saved with `save_pretrained`.
+        folder: Where the model was saved with `save_pretrained`, or exported with `export_onnx`.
         grid: Scores of that model; None for none.
 
     Raises:
-        FileNotFoundError: There is no `README.md` in the folder.
+        FileNotFoundError: There is no `README.md` in the folder, nor a graph.
         UsageError: Nothing says what the model can be cut to, or what it was cut from, and no grid
             is given; or the grid has more layers than the model, so it belongs to another.
 
@@ -49,6 +50,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         >>> "layers 1, 5, 6 of 6 and the first 64 of 384" in card, "## Sizes" in card
         (True, True)
     """
+    if is_exported(Path(folder)) and not Path(folder, "README.md").exists():
+        begin_card(Path(folder))
     readme, name = card_of(folder)
     place = readme.parent
     table = table_section(place, name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_result import GridResult
+from st_matryoshka2d.model.declaration import written_depth
 from st_matryoshka2d.model_card.readme import USAGE, markdown
 
 _SCORES = """## Sizes
@@ -23,7 +24,7 @@ Scores in percent: {metric}, {subject}.
 def grid_section(readme: Path, grid: GridResult, with_usage: bool) -> str:
     """Return the section on scores, and draw their heat map beside a card; refuse the grid of a deeper model."""
     config = readme.with_name("config.json")
-    depth = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
+    depth = written_depth(json.loads(config.read_text(encoding="utf-8"))) if config.is_file() else None
     scored = max(size.num_layers for size in grid.sizes)
     if isinstance(depth, int) and scored > depth:
         raise UsageError(

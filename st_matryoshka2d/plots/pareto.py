@@ -18,7 +18,7 @@ _AXES = {
     "milliseconds_per_text": "milliseconds per text",
     "num_layers": "layers",
     "parameters": "parameters (millions)",
-    "megabytes": "megabytes of a checkpoint",
+    "megabytes": "megabytes of a file",
     "bytes": "bytes per vector",
     "dim": "dimensions",
 }

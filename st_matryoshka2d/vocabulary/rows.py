@@ -22,6 +22,7 @@ from st_matryoshka2d.model.copies import rebuilt_from, same, settled, share_memo
 from st_matryoshka2d.model.kind import kind_of
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.table import Table
+from st_matryoshka2d.sizes import layered
 from st_matryoshka2d.vocabulary.shrink import Shrunk, Vocabulary
 
 Holder = Transformer | StaticEmbedding
@@ -95,7 +96,12 @@ def _beside(module: nn.Module) -> nn.Module:
 
 
 def words_of(network: PreTrainedModel) -> nn.Embedding:
-    """Return the embedding of tokens."""
+    """Return the embedding of tokens; refuse a model of images too, whose processor marks their places by ids of tokens."""
+    if layered(network.config) is not network.config:
+        raise UsageError(
+            f"The vocabulary of {type(network).__name__} is not cut: it reads more than texts, and its processor marks the "
+            "places of images in a text by the ids of tokens, which a smaller vocabulary would change."
+        )
     words = network.get_input_embeddings()
     if not isinstance(words, nn.Embedding):
         raise UsageError(f"{type(network).__name__} embeds tokens by a {type(words).__name__}, not by rows of an Embedding.")

@@ -106,3 +106,12 @@ def test_half_of_the_layers_is_aligned(data: Path, tiny_folder: Path, tmp_path: 
     with pytest.warns(UserWarning, match="texts"):
         cuts = verbs(0, (8, 9))["align"](model, Fit(of.documents, of.questions))
     assert {name: full_size(cut).num_layers for name, cut in cuts.items()} == {"align": 2}  # of 4
+
+
+def test_half_of_the_layers_is_healed(data: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    of, model = PublicSet(data, "scifact"), Remembering(str(tiny_folder), tmp_path / "cache")
+    for name in ("heal", "heal, 200 steps"):
+        with pytest.warns(UserWarning, match="texts"):
+            cuts = verbs(0, (8, 9))[name](model, Fit(of.documents, of.questions))
+        assert full_size(cuts[name]).num_layers == 2  # of 4
+        assert set(cuts) <= {name, f"{name}, no map"}

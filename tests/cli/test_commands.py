@@ -25,6 +25,7 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
+from tests.support import families
 from tests.support.command_line import PAIRS, Shell, told
 from tests.support.grids import random_grid, random_times
 from tests.support.pipelines import OTHERS, TEXTS, equal
@@ -123,13 +124,14 @@ def test_grid(
 
 
 def test_grid_with_times_and_a_plot(shell: Shell, tmp_path: Path) -> None:
-    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times query --device cpu"
+    line = "grid {tiny} --pairs {files}/pairs.csv --size 1L-8d --times query --int8 --device cpu"
     result = shell(f"{line} --out {{out}}/g.parquet --plot {{out}}/g.svg")
     assert result.exit_code == 0, result.output
     latency = GridResult.load(tmp_path / "g.parquet").latency
     assert latency is not None
     assert [*latency["num_layers"]] == [1, 4]
     assert latency["milliseconds"].equals(latency["milliseconds_per_text"])  # one text in a call
+    assert (latency["megabytes"] < 2e-6 * latency["parameters"]).all()  # in 8 bits, all but vectors
     assert "milliseconds_per_text" in result.stdout
     assert "<svg" in (tmp_path / "g.svg").read_text(encoding="utf-8")
 
@@ -173,6 +175,13 @@ def test_info(shell: Shell, tiny_folder: Path) -> None:
     for line, size in zip(lines[-4:], ["1L-4d", "2L-8d", "3L-16d", "4L-32d"], strict=True):
         count = sum(weight.numel() for weight in truncate(model, size).parameters())
         assert line.split() == [size, f"{count:,}", f"{4 * count / 1e6:.1f}"]
+
+
+def test_info_lists_the_sizes_that_can_be_cut(shell: Shell, tmp_path: Path) -> None:
+    make, _ = families.MIXED["gemma4"]
+    families.pipeline(make(), tmp_path / "weights", "mean", None, False).save_pretrained(str(tmp_path / "model"))
+    lines = shell(f"info {tmp_path}/model").stdout.splitlines()
+    assert [line.split()[0] for line in lines[-6:]] == ["size", "2L-2d", "3L-4d", "4L-8d", "5L-16d", "6L-32d"]
 
 
 def test_report(shell: Shell, tmp_path: Path) -> None:

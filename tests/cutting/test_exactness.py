@@ -20,6 +20,7 @@ from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, loa
 from st_matryoshka2d.cutting.exactness import check_depths
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Layers
 from tests.support import families
 from tests.support.families import TEXTS
@@ -110,7 +111,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SentenceT
 
 @pytest.mark.parametrize(
     ("name", "layers"),
-    quick(MIXED, ("embedding-gemma2", [1, 3, 4, 6]), ("gemma4", [1, 2, 3]), ("gemma4, inputs of each layer", [1, 3, 4, 6])),
+    quick(
+        MIXED,
+        ("embedding-gemma2", [1, 3, 4, 6]),
+        ("embedding-gemma2, images too", [1, 3, 4, 6]),
+        ("gemma4", [1, 2, 3]),
+        ("gemma4, inputs of each layer", [1, 3, 4, 6]),
+    ),
 )
 def test_layers_of_two_kinds(
     name: str, layers: list[int], mixed: Callable[[str], SentenceTransformer], tmp_path: Path
@@ -118,7 +125,8 @@ def test_layers_of_two_kinds(
     """Settings by the number of a layer, and tensors that hold all layers, from a folder too."""
     model = mixed(name)
     by_hand = copy.deepcopy(model)
-    by_hand[0].model = families.without_blocks(model[0].model, "layers", [layer - 1 for layer in layers])
+    blocks = families.text_layers(model[0].model)
+    by_hand[0].model = families.without_blocks(model[0].model, blocks, [layer - 1 for layer in layers])
     wanted = by_hand.encode(TEXTS)
     model.save_pretrained(str(tmp_path / "whole"))
     cut = truncate(model, layers=layers)
@@ -134,7 +142,7 @@ def test_layers_of_two_kinds(
         assert weights == {key: value.shape for key, value in cut[0].model.named_parameters()}, way
 
 
-@pytest.mark.parametrize("name", quick([*families.MIXED], "embedding-gemma2"))
+@pytest.mark.parametrize("name", quick([*families.MIXED], "embedding-gemma2", "embedding-gemma2, images too"))
 def test_a_config_that_would_be_read_anew_is_refused_everywhere(
     name: str, mixed: Callable[[str], SentenceTransformer], tmp_path: Path
 ) -> None:
@@ -151,8 +159,11 @@ def test_a_config_that_would_be_read_anew_is_refused_everywhere(
         said.add(str(caught.value))
     [told] = said
     assert "layer_types of its layer 1 is 'sliding_attention', and would be 'full_attention'" in told
-    assert "[3, 6]" in told
-    assert "layers=" not in told, "its first layers cannot be cut either"
+    if name == "gemma4, shared keys":
+        assert told.endswith("one in that place that is so: [3, 6].")
+    else:
+        assert told.endswith("one in that place that is so: [3, 6], such as layers=[3].")
+        assert truncate(model, layers=[3]).encode(TEXTS).shape == (5, 32)
 
 
 def test_a_model_whose_first_layer_is_no_model_is_aligned(mixed: Callable[[str], SentenceTransformer]) -> None:
@@ -161,6 +172,44 @@ def test_a_model_whose_first_layer_is_no_model_is_aligned(mixed: Callable[[str],
     assert aligned.config.matryoshka_layers["3"] == [1, 5, 6]
     [small] = encode_sizes(aligned, TEXTS, [Size(1, 32)]).values()
     np.testing.assert_allclose(truncate(aligned, num_layers=1).encode(TEXTS), small, atol=1e-5 * np.abs(small).max())
+
+
+def test_images_enter_a_cut_as_the_whole_model(mixed: Callable[[str], SentenceTransformer]) -> None:
+    model = mixed("embedding-gemma2, images too")
+    ids, patches = torch.tensor([[2, 20, 5, 8, 3]]), torch.linspace(0, 1, 4 * 48).view(1, 4, 48)
+    image = {"pixel_values": patches, "image_position_ids": torch.tensor([[[0, 0], [1, 0], [0, 1], [1, 1]]])}
+    text = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    by_hand = families.without_blocks(model[0].model, "language_model.layers", [0, 2, 3, 5])
+    with torch.no_grad():
+        wanted, of_text = by_hand(**text, **image).last_hidden_state, by_hand(**text).last_hidden_state
+        cut = truncate(model, layers=[1, 3, 4, 6])[0].model(**text, **image).last_hidden_state
+    torch.testing.assert_close(cut, wanted)
+    assert (wanted - of_text).abs().max() > 0.1, "the image counts"
+    [three, whole] = encode_sizes(model, TEXTS, ["3L-32d", "6L-32d"]).values()
+    np.testing.assert_allclose(whole, model.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(truncate(model, num_layers=3).encode(TEXTS), three, atol=1e-5 * np.abs(three).max())
+    with pytest.raises(ValueError, match="The vocabulary of EmbeddingGemma2Model is not cut"):
+        truncate(model, vocabulary=TEXTS * 9)
+
+
+@pytest.mark.slow
+def test_a_model_of_images_too_is_aligned(mixed: Callable[[str], SentenceTransformer], tmp_path: Path) -> None:
+    aligned = align(mixed("embedding-gemma2, images too"), TEXTS, steps=0)
+    aligned.save_pretrained(str(tmp_path))
+    whole, three = encode_sizes(aligned, TEXTS, ["6L-32d", "3L-32d"]).values()
+    np.testing.assert_allclose(whole, aligned.encode(TEXTS), atol=1e-6)
+    for way in (truncate(aligned, num_layers=3), load(tmp_path, num_layers=3)):
+        np.testing.assert_allclose(way.encode(TEXTS), three, atol=1e-5 * np.abs(three).max())
+        assert way.config.text_config.num_hidden_layers == 3
+        assert way.config.matryoshka_cut["layers"] == [1, 5, 6]
+        assert {size.num_layers for size in Declaration.of(way.config).sizes} == {3}, "those of the cut"
+
+
+def test_images_that_enter_layers_by_number_are_refused() -> None:
+    text = {"num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 48, "vocab_size": 40}
+    model = families.build(hf.Qwen3VLConfig(text_config=text, vision_config={"depth": 2, "hidden_size": 16}))
+    with pytest.raises(ValueError, match="takes deepstack_visual_embeds, visual_pos_masks too"):
+        find_backbone(model)
 
 
 def test_layers_without_the_keys_that_they_share_are_refused(mixed: Callable[[str], SentenceTransformer]) -> None:

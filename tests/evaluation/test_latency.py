@@ -134,6 +134,16 @@ def test_the_readouts_of_other_sizes_do_not_count(tiny: SentenceTransformer, tmp
     assert list(times["megabytes"])[-1] == 4 * numbers / 1e6
 
 
+def test_megabytes_in_8_bits(tiny: SentenceTransformer) -> None:
+    """A byte for each number of a matrix, four for others: `test_8_bits` compares with a file."""
+    weights = [weight for weight in tiny.parameters()]
+    of_matrices, of_others = (
+        sum(weight.numel() for weight in weights if (weight.ndim > 1) is kind) for kind in (True, False)
+    )
+    times = benchmark_latency(tiny, [4], batch_size=1, rounds=1, int8=True)
+    assert list(times["megabytes"])[-1] == (of_matrices + 4 * of_others) / 1e6
+
+
 def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block takes a second and a call half a second more; every other full call takes twice as long."""
     clock = {"now": 0.0, "calls": 0}

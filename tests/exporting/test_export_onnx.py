@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import mteb
@@ -20,7 +21,17 @@ from _demo import data as demo_data
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_matryoshka2d import OnnxEmbedder, UsageError, align, asymmetric, export_onnx, fit_queries, load, truncate
+from st_matryoshka2d import (
+    OnnxEmbedder,
+    UsageError,
+    align,
+    asymmetric,
+    benchmark_latency,
+    export_onnx,
+    fit_queries,
+    load,
+    truncate,
+)
 from tests.support import families
 from tests.support.adapters import adapted
 from tests.support.launch import finished
@@ -155,8 +166,8 @@ def test_8_bits(minilm: SentenceTransformer, tmp_path: Path) -> None:
     texts = [row for column in ("sentence1", "sentence2") for row in demo_data.scored_pairs(100)[column]]
     cosines = (embedder.encode(texts) * minilm.encode(texts)).sum(1)
     assert cosines.mean() > 0.98
-    weights = sum(weight.numel() for weight in minilm.parameters())
-    assert 1.0 < (tmp_path / "model.onnx").stat().st_size / weights < 1.1
+    times = benchmark_latency(minilm, [6], batch_size=1, rounds=1, int8=True)
+    assert (tmp_path / "model.onnx").stat().st_size / 1e6 == pytest.approx(times["megabytes"].item(), abs=0.5)
 
 
 @pytest.mark.filterwarnings("ignore:Task name other", "ignore:Some prompts are not")
@@ -167,7 +178,15 @@ def test_mteb_takes_it(model: SentenceTransformer, folder: Path) -> None:
             mteb.evaluate(one, task, **settings).task_results[0] for one in (OnnxEmbedder.load(folder), model)
         )
         assert found.get_score() == pytest.approx(expected.get_score(), abs=1e-4)
-    assert OnnxEmbedder.load(folder).mteb_model_meta.name == "onnx/folder"
+
+
+def test_mteb_tells_files_of_one_name_apart(folder: Path, tmp_path: Path) -> None:
+    other = Path(copytree(folder, tmp_path / "folder"))
+    with (other / "model.onnx").open("ab") as graph:
+        graph.write(onnx.ModelProto(producer_version="other").SerializeToString())
+    one, same, apart = (OnnxEmbedder.load(each).mteb_model_meta for each in (folder, folder, other))
+    assert one.name == apart.name == "onnx/folder"
+    assert one.revision == same.revision != apart.revision
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_an_unknown_cost_is_refused() -> None:
         random_grid(0).recommend(0.5, cost="megabytes")
 
 
-def test_the_bytes_of_a_checkpoint_are_a_limit() -> None:
+def test_the_bytes_of_a_file_are_a_limit() -> None:
     grid = timed(0)  # of 1, 2 and 4 layers, with 0.0044, 0.0048 and 0.0056 MB
     choice = grid.recommend(None, max_megabytes=0.005)
     frame = choice.to_frame()
@@ -85,8 +85,8 @@ def test_the_bytes_of_a_checkpoint_are_a_limit() -> None:
     assert choice.size.num_layers < 4
     assert str(choice).endswith(f"{frame['megabytes'][0]:.3g} MB instead of 0.0056")
     refused = frame[frame["num_layers"] == 4]["refused"]
-    assert set(refused) == {"checkpoint 0.0056 MB, at most 0.005 MB wanted"}
-    with pytest.raises(UsageError, match=r"checkpoint at most 0.001 MB. Relax it: checkpoint at most 0.0044 MB \(1L"):
+    assert set(refused) == {"file 0.0056 MB, at most 0.005 MB wanted"}
+    with pytest.raises(UsageError, match=r"file at most 0.001 MB. Relax it: file at most 0.0044 MB \(1L"):
         grid.recommend(None, max_megabytes=0.001)
     with pytest.raises(UsageError, match="max_megabytes must be a number above 0 such as 60"):
         grid.recommend(None, max_megabytes=0)

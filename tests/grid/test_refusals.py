@@ -126,7 +126,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda: curve().recommend(max_ms=0), ValueError, "max_ms"),
     (lambda: curve().recommend(max_bytes=np.inf), ValueError, "None"),
     (lambda: curve().recommend(max_bytes=True), TypeError, "max_bytes"),
-    (lambda: PLAIN.recommend(max_megabytes=60), ValueError, "the bytes of checkpoints.*benchmark_latency"),
+    (lambda: PLAIN.recommend(max_megabytes=60), ValueError, "the bytes of files.*benchmark_latency"),
     (lambda: curve().recommend(None), ValueError, "limit"),
     (lambda: curve().recommend(task="C"), ValueError, "'C'"),
     (lambda: with_scores(curve(), lambda rows: rows["score"] - 0.9).recommend(), ValueError, "4L-64d.*-0.1"),

@@ -170,11 +170,11 @@ def test_an_interruption_leaves_the_model_as_it_was(tiny: SentenceTransformer, m
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.modules())
 
 
-@pytest.mark.parametrize(("passes", "count"), [(3.0, 81), (1.0, 27), (0.1, 20), (100.0, 108)])
+@pytest.mark.parametrize(("passes", "count"), [(2.0, 96), (1.0, 48), (0.1, 20), (100.0, 108)])
 def test_many_texts_get_as_many_passes_as_there_is_time_for(
     passes: float, count: int, tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first and the last of four blocks: 1 and 3 layers, then twice 2 and 4, which is four passes."""
+    """The first and the last of four blocks: the whole model once, one layer, then twice two, which is 2.25 passes."""
     texts, batches = [], repair.Batches
 
     def noted(model: SentenceTransformer, some: Any, batch_size: int) -> Any:
@@ -188,15 +188,29 @@ def test_many_texts_get_as_many_passes_as_there_is_time_for(
     assert texts[0] == count
 
 
-def test_no_state_is_kept(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read at once has the tokens of a batch."""
-    read, most = repair.read, []
+def test_states_fill_the_room_and_no_more(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three goals of a batch of 4 texts, of at most 10 tokens each, have at most 15 KiB; the last batch read may exceed."""
+    reached, read = repair.reached, dict[int, int]()
 
     def noted(*args: Any) -> Any:
-        found = read(*args)
-        most.append(max(len(rows) for rows in found))
+        found = reached(*args)
+        read[args[3]] = sum(state.nbytes for batch in found for state in batch.states.values())
         return found
 
-    monkeypatch.setattr(repair, "read", noted)
+    monkeypatch.setattr(repair, "reached", noted)
+    monkeypatch.setattr(repair, "_ROOM", 90 * 2**10)
     heal(tiny, MORE, num_layers=2, batch_size=4)
-    assert max(most) <= 4 * 10
+    assert sorted(read) == [10 * 2**10, 90 * 2**10]
+    assert all(room <= filled < room + 15 * 2**10 for room, filled in read.items())
+
+
+def test_a_search_is_scored_by_what_the_whole_model_finds_first() -> None:
+    draw = np.random.default_rng(0)
+    asked, whole, index = (draw.normal(size=(count, 6)) for count in (9, 9, 30))
+    gains = []
+    for one, true in zip(asked, whole, strict=True):
+        scores, right = ([float(query @ text / np.linalg.norm(text)) for text in index] for query in (one, true))
+        place = sorted(scores, reverse=True).index(scores[int(np.argmax(right))])
+        gains.append(1 / np.log2(place + 2) if place < 10 else 0.0)
+    found = judge.found_first(*(torch.from_numpy(rows) for rows in (asked, whole, index)))
+    assert found == pytest.approx(np.mean(gains), abs=1e-6)

@@ -67,29 +67,30 @@ def test_nothing_changes_if_nothing_helps() -> None:
 
 
 def test_the_first_map_is_that_of_a_loop(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a BERT of which the first and the last block stay, the last map of the first one, in one batch without padding."""
+    """Of a BERT of which the first and the last block stay, the last map of the first one, text by text, without padding."""
     monkeypatch.setattr(regress, "_STRENGTHS", (0.01,))
-    texts = [" ".join(random.Random(n).choices(families.WORDS, k=6)) for n in range(200)]
+    texts = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(200)]
     healed = heal(tiny, texts, num_layers=2)
     network: Any = tiny[0].model
+    first, norm = network.encoder.layer[0], network.encoder.layer[2].output.LayerNorm
     order = list(dict.fromkeys(texts))
     random.Random(0).shuffle(order)
-    with torch.no_grad():
-        inputs = tiny.preprocess(order[len(order) // 10 :])
-        found = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], output_hidden_states=True)
-        first, third = network.encoder.layer[0], network.encoder.layer[2]
-        middle = first.attention(found.hidden_states[0])[0]
-        z = first.intermediate(middle).double().numpy().reshape(-1, 48)
-        summed_up = (first.output.dense(first.intermediate(middle)) + middle).double().numpy().reshape(-1, 32)
-    after = found.hidden_states[3].double().numpy().reshape(-1, 32)
-    norm = third.output.LayerNorm
-    goal = (after - norm.bias.detach().numpy()) / norm.weight.detach().numpy()
-    spread, mean = summed_up.std(1, keepdims=True), summed_up.mean(1, keepdims=True)
-    wide = np.concatenate([z, np.ones((len(z), 1))], 1) / spread
-    size = np.sqrt(0.01 * (wide[:, :-1] ** 2).sum(0).mean())
-    more = size * np.diag([1.0] * 48 + [0.0])
-    missing = np.concatenate([(mean + spread * goal - summed_up) / spread, np.zeros((49, 32))])
-    change, *_ = np.linalg.lstsq(np.concatenate([wide, more]), missing, rcond=None)
+    inputs, wanted = [], []
+    for text in order[len(order) // 10 :]:
+        with torch.no_grad():
+            found = network(**tiny.preprocess([text]), output_hidden_states=True)
+            middle = first.attention(found.hidden_states[0])[0]
+            z = first.intermediate(middle)[0].double().numpy()
+            own = (first.output.dense(first.intermediate(middle)) + middle)[0].double().numpy()
+            after = found.hidden_states[3][0].double().numpy()
+        goal = (after - norm.bias.detach().numpy()) / norm.weight.detach().numpy()
+        spread, mean = own.std(1, keepdims=True), own.mean(1, keepdims=True)
+        share = spread * np.sqrt(len(z))  # a text counts as any other
+        inputs.append(np.concatenate([z, np.ones((len(z), 1))], 1) / share)
+        wanted.append((mean + spread * goal - own) / share)
+    rows = np.concatenate(inputs)
+    more = np.sqrt(0.01 * (rows[:, :-1] ** 2).sum(0).mean()) * np.diag([1.0] * 48 + [0.0])
+    change, *_ = np.linalg.lstsq(np.concatenate([rows, more]), np.concatenate([*wanted, np.zeros((49, 32))]), rcond=None)
     ours: Any = healed[0].model
     output, before = ours.encoder.layer[0].output, first.output.dense
     np.testing.assert_allclose((output.dense.weight - before.weight).detach().numpy(), change[:-1].T, atol=2e-3)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from datasets import Dataset
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 
@@ -51,6 +52,20 @@ def test_a_graph_beside_the_model_is_told(tiny: SentenceTransformer, tmp_path: P
         add_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
+
+
+def test_a_folder_with_a_graph_alone_gets_a_card(tmp_path: Path) -> None:
+    folder = tmp_path / "small-onnx"
+    folder.mkdir()
+    for name in ("model.onnx", "onnx_embedder.json"):
+        (folder / name).write_bytes(bytes(250_000))
+    for _ in range(2):
+        add_to_model_card(folder)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.library_name == "onnx"
+    assert card.text.count("# small-onnx\n\n") == 1
+    assert card.text.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
+    assert 'OnnxEmbedder.load("small-onnx")' in card.text
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])

@@ -136,18 +136,18 @@ def test_without_examples_or_times(timed: bool, tmp_path: Path) -> None:
     assert "No interval is known" in text
     assert "n&nbsp;=" not in text
     assert text.count('<div class="plot">') == text.count(">bytes per vector</small>") + 2 * timed
-    assert ("milliseconds per text" in text) == ("megabytes of a checkpoint" in text) == timed
+    assert ("milliseconds per text" in text) == ("megabytes of a file" in text) == timed
 
 
 def test_a_limit_on_checkpoints_is_that_of_recommend(grid: GridResult, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     grid.report(page, max_megabytes=60)
-    assert page.read_text("utf-8").count(">megabytes of a checkpoint</small>") == 1
+    assert page.read_text("utf-8").count(">megabytes of a file</small>") == 1
     assert_says_as(grid, page, (512,), max_megabytes=60)
     assert not any(answer(page, share, "512")[0].startswith("4L") for share in SHARES)
     assert grid.latency is not None
     without = grid.with_latency(grid.latency.drop(columns="megabytes"))
-    with pytest.raises(ValueError, match="max_megabytes needs the bytes of checkpoints, which the grid of org/model lacks"):
+    with pytest.raises(ValueError, match="max_megabytes needs the bytes of files, which the grid of org/model lacks"):
         without.report(page, max_megabytes=60)
 
 
@@ -165,7 +165,7 @@ def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> No
         f"score: {100 * row['score']:.2f} %",
         f"share of the score of 4L-128d (the full size): {share:.1f} % ({low:.1f} to {high:.1f} % on 300 examples)",
         "milliseconds per text: 2.12",
-        "megabytes of a checkpoint: 50.0",
+        "megabytes of a file: 50.0",
         "bytes per vector: 256",
     ]
     text = page.read_text("utf-8")

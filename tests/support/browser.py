@@ -1,4 +1,4 @@
-"""A headless Chromium without a network, driven over two pipes: no library is needed for that."""
+"""A headless Chromium that reaches nothing but this machine, driven over two pipes: no library is needed for that."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class Page:
         assert "error" not in answer, f"{method}: {answer['error']}"
         return dict(answer["result"])
 
-    def open(self, path: Path) -> None:
-        """Open a file, and wait until it is there."""
-        self.send("Page.navigate", url=path.as_uri())
-        self.wait(f"location.href === '{path.as_uri()}' && document.readyState === 'complete'")
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address, and wait until it is there."""
+        address = page if isinstance(page, str) else page.as_uri()
+        self.send("Page.navigate", url=address)
+        self.wait(f"location.href === '{address}' && document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
         """Return the value of an expression."""
@@ -74,6 +75,10 @@ class Page:
         codes = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+
+    def write(self, text: str) -> None:
+        """Write into the field that has the focus, as a keyboard or a paste does."""
+        self.send("Input.insertText", text=text)
 
     def picture(self, path: Path) -> None:
         """Save a picture of the whole page."""
@@ -104,7 +109,11 @@ def browser(folder: Path) -> Iterator[Page]:
     if program is None:
         pytest.skip("there is no Chromium on this machine; on Debian: apt-get install chromium")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
-    options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking", "--no-first-run"]
+    options += [
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--disable-background-networking",
+        "--no-first-run",
+    ]
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
     # Chromium reads from 3 and writes to 4.
     line = ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", program, *options]

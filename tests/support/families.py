@@ -49,6 +49,16 @@ _MIXED = {
     "initializer_range": 0.3,
 }
 
+# As many layers as the text model beside it has.
+_IMAGES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 16,
+}
+
 CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "bert": lambda: hf.BertConfig(**_ENCODER),
     "roberta": lambda: hf.RobertaConfig(**_ENCODER),
@@ -123,6 +133,14 @@ UNNAMED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
 # Layers of two kinds, the last of the second kind, which transformers demands; and what of six layers a cut can keep.
 MIXED: dict[str, tuple[Callable[[], hf.PreTrainedConfig], list[list[int]]]] = {
     "embedding-gemma2": (lambda: hf.EmbeddingGemma2TextConfig(**_MIXED, embedding_dim=32), [[1, 3, 4, 6], [1, 2, 3], [3]]),
+    "embedding-gemma2, images too": (
+        lambda: hf.EmbeddingGemma2Config(
+            text_config={**_MIXED, "embedding_dim": 32},
+            vision_config={**_IMAGES, "model_type": "gemma4_vision", "patch_size": 4, "pooling_kernel_size": 2},
+            **dict(zip(("image_token_id", "video_token_id", "audio_token_id"), (20, 21, 22), strict=True)),
+        ),
+        [[1, 3, 4, 6], [1, 2, 3]],
+    ),
     "gemma4": (lambda: hf.Gemma4TextConfig(**_MIXED | {"hidden_size_per_layer_input": 0}), [[1, 3, 4, 6], [1, 2, 3], [3]]),
     "gemma4, inputs of each layer": (
         lambda: hf.Gemma4TextConfig(**_MIXED, vocab_size_per_layer_input=len(VOCABULARY), use_bidirectional_attention="all"),
@@ -168,6 +186,11 @@ def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
             if parameter.ndim == 1 and name.endswith("weight"):
                 parameter.uniform_(0.5, 1.5)
     return model.eval()
+
+
+def text_layers(model: hf.PreTrainedModel) -> str:
+    """Return the path of the blocks of a model of `MIXED`."""
+    return "language_model.layers" if hasattr(model, "language_model") else "layers"
 
 
 def without_blocks(model: hf.PreTrainedModel, blocks: str | None, kept: Sequence[int]) -> hf.PreTrainedModel:
@@ -238,7 +261,10 @@ def pipeline(
 ) -> SentenceTransformer:
     """Build a tiny pipeline with every module after the Transformer that a cut could get wrong."""
     build(config).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    tokens = tokenizer()
+    if hasattr(config, "text_config"):  # its own processor needs torchvision
+        tokens._set_processor_class(type(tokens).__name__)
+    tokens.save_pretrained(folder)
     transformer = Transformer(str(folder))
     modules: list[torch.nn.Module] = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
     if dense is not None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["choices", "leaderboard", "of_half", "other_sets", "public_index", "public_rivals", "shallow", "unseen_tables"]
+__all__ = [
+    "choices",
+    "healed",
+    "leaderboard",
+    "of_half",
+    "other_sets",
+    "public_index",
+    "public_rivals",
+    "shallow",
+    "unseen_tables",
+]
 
 MODELS = {"all-MiniLM-L6-v2": 6, "all-mpnet-base-v2": 12, "multilingual-e5-small": 12}  # layers
 SETS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
@@ -17,13 +27,14 @@ FITTED = {
     "table, trained": "table trained to the vectors",
     "table, trained to rank": "table trained to rank",
     "not aligned": "half of the layers, no fit",
+    "heal": "half of the layers: `heal`",
     "align": "half of the layers: `align`",
     "align, then trained": "half of the layers: `align`, then trained",
     "LEAF": "half of the layers: LEAF's recipe, as many steps",
 }
 SHALLOW = {"1/6": "align, 1/6", "1/3": "align, 1/3", "1/2": "align", "2/3": "align, 2/3", "5/6": "align, 5/6"}
 # Columns of the README: verbs of `unseen.py`, and ways of `rivals.py`.
-FITS = {"first and last layers": "not aligned", "aligned": "align", "token table": "fit_queries"}
+FITS = {"first and last layers": "not aligned", "healed": "heal", "aligned": "align", "token table": "fit_queries"}
 WORDS = {"BM25": "BM25", "wordllama": "wordllama for both"}
 
 
@@ -40,9 +51,21 @@ def of_half() -> Cells:
         fits, others = _of_half(model), _rivals(model)
         for name, shown in SETS.items():
             cells = [fits.get((name, verb, "unseen")) for verb in FITS.values()]
-            if all(cell is not None for cell in cells):
-                cells += [others.get((name, way)) for way in WORDS.values()]
-                rows.append([f"{model}: {shown}", *(f"{cell:.0f}" for cell in cells if cell is not None)])
+            cells += [others.get((name, way)) for way in WORDS.values()]
+            rows.append([f"{model}: {shown}", *("" if cell is None else f"{cell:.0f}" for cell in cells)])
+    return rows
+
+
+def healed() -> Cells:
+    """Return what half of the layers keep, healed, beside those layers as they are and aligned, and without a matrix."""
+    rows = [["", "first and last layers", "aligned", "healed", "healed, without a matrix"]]
+    for model in MODELS:
+        fits = _of_half(model)
+        for name, shown in SETS.items():
+            if (made := fits.get((name, "heal", "unseen"))) is not None:
+                plain = fits.get((name, "heal, no map", "unseen"), made)
+                cells = [*(fits.get((name, verb, "unseen")) for verb in ("not aligned", "align")), made, plain]
+                rows.append([f"{model}: {shown}", *map(_percent, cells)])
     return rows
 
 
@@ -84,6 +107,9 @@ def shallow() -> Cells:
             if any(cell is not None for cell in cells):
                 plain = [fits.get((name, verb.replace("align", "not aligned"), "unseen")) for verb in SHALLOW.values()]
                 rows.append([f"{model}: {shown}, not aligned", *map(_percent, plain)])
+                healed = [fits.get((name, verb.replace("align", "heal"), "unseen")) for verb in SHALLOW.values()]
+                if any(cell is not None for cell in healed):
+                    rows.append([f"{model}: {shown}, healed", *map(_percent, healed)])
                 rows.append([f"{model}: {shown}, aligned", *map(_percent, cells)])
     return rows
 

@@ -119,7 +119,9 @@ def evaluate(
     """
     if isinstance(model, CrossEncoder):
         only = {"dims": dims, "documents": documents, "embeddings": embeddings, "cache": cache}
-        return _of_reranker(model, tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar)
+        return _of_reranker(
+            Pipeline.of(model, BaseModel), tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar
+        )
     pair = sides_of(model)
     pipeline = None if pair else Pipeline.of(model)
     full, of_documents = map(full_size, pair.values()) if pipeline is None else [pipeline.full] * 2
@@ -162,7 +164,7 @@ def evaluate(
 
 
 def _of_reranker(
-    model: BaseModel,
+    pipeline: Pipeline,
     tasks: Tasks,
     num_layers: int | Iterable[int] | None,
     sizes: Iterable[Size | str] | None,
@@ -174,7 +176,6 @@ def _of_reranker(
     """Score depths of a reranker; refuse what is meant for embeddings alone."""
     if given := [name for name, value in only.items() if value is not None]:
         raise UsageError(f"A reranker has no embeddings: leave {', '.join(given)} out.")
-    pipeline = Pipeline.of(model, BaseModel)
     wanted = sizes_to_score(num_layers, None if sizes else pipeline.full.dim, sizes, pipeline.full, 1, layers)
     depths = sorted({size.num_layers for size in wanted})
     pipeline = keeping(pipeline, layers, wanted)

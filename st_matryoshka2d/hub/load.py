@@ -1,4 +1,4 @@
-"""Load a cut: only the weights that it needs are read, or downloaded from the Hub."""
+"""Load a cut: only the weights that it needs are downloaded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load(
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
+    """Load a model cut to a size; the weights of the other layers are not downloaded.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is
     unpickled. Code of the repository runs only with `trust_remote_code=True`, with which whole

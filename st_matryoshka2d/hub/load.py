@@ -22,7 +22,7 @@ from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.source import Source, source_of
-from st_matryoshka2d.hub.weights import check_weights, read_config
+from st_matryoshka2d.hub.weights import check_files, check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.copies import settled
@@ -178,7 +178,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> Any:
             raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        checkpoint.check_files()  # names the broken file, which a library's error seldom does
+        check_files(checkpoint)  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
     own_tables(model, kwargs)

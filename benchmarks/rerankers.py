@@ -1,4 +1,4 @@
-"""What half of a reranker's layers keep of what it gains: the first documents of all-MiniLM-L6-v2, ranked anew.
+"""What half of a reranker's layers keep of its scores: the first documents of all-MiniLM-L6-v2, ranked anew.
 
     python benchmarks/rerankers.py --data DATA --model RERANKER --bf16
 
@@ -130,15 +130,14 @@ def rows_of(options: argparse.Namespace, have: set[tuple[str, str]]) -> Iterator
 
 
 def report(table: pd.DataFrame, times: pd.DataFrame, file: Path, about: list[str]) -> None:
-    """Write the table with the share of the gain that each model keeps."""
+    """Write the table with the share of the whole reranker's scores that each model keeps."""
     lines = ["# Half of a reranker's layers", "", *about, ""]
     for name in TASKS:
         rows: list[Any] = table[table["set"] == name].to_dict("records")
         start, whole = (next(row for row in rows if row["model"] == of) for of in ("first stage", "whole"))
-        found = [["", "layers", "nDCG@10", "MRR@10", "of the gain, nDCG@10", "of the gain, MRR@10"]]
+        found = [["", "layers", "nDCG@10", "MRR@10", "of the whole, nDCG@10", "of the whole, MRR@10"]]
         for row in rows:
-            kept = [100 * (row[metric] - start[metric]) / (whole[metric] - start[metric]) for metric in METRICS]
-            told = [f"{share:.0f} %" if row is not start else "" for share in kept]
+            told = [f"{100 * row[metric] / whole[metric]:.0f} %" if row is not start else "" for metric in METRICS]
             found.append(
                 [row["model"], str(row["layers"] or ""), *(f"{100 * row[metric]:.1f}" for metric in METRICS), *told]
             )

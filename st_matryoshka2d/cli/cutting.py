@@ -37,7 +37,6 @@ def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemote
     import pandas as pd
 
     from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
-    from st_matryoshka2d.model.kind import kind_of
     from st_matryoshka2d.model.layers import Layers
     from st_matryoshka2d.model.readout import own_weights
     from st_matryoshka2d.sizes import megabytes
@@ -47,7 +46,7 @@ def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemote
     cuts = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that a size was not trained
-        if kind_of(opened).no_dims:
+        if not hasattr(opened, "truncate_dim"):  # a reranker and its like have no dims to leave out
             quarters = {full.num_layers * part // 4 for part in (1, 2, 3)} - {0, full.num_layers}
             below = [Size(depth, full.dim) for depth in sorted(quarters)]
         for size in [Size(0, full.dim), *below, full]:

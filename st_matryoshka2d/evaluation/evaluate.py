@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.model import BaseModel
 from torch import Tensor
 
 from st_matryoshka2d.encoding.existing_embeddings import Existing
@@ -120,7 +119,7 @@ def evaluate(
     if isinstance(model, CrossEncoder):
         only = {"dims": dims, "documents": documents, "embeddings": embeddings, "cache": cache}
         return _of_reranker(
-            Pipeline.of(model, BaseModel), tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar
+            Pipeline.of(model, CrossEncoder), tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar
         )
     pair = sides_of(model)
     pipeline = None if pair else Pipeline.of(model)

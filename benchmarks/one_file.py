@@ -5,8 +5,8 @@
 STSB has the files `stsb-<language>-{train,test}.csv` of stsb-multi-mt, DATA the sets of `benchmarks/data.py`. Half of the
 layers are healed, or aligned, on sentences for training of STS-B, real questions that are not asked, and documents; the
 vocabulary is that of the sentences and of all documents. Documents are embedded by the whole model in float32;
-`--documents` leaves out some that are not relevant. `--table` adds a token table in half precision, fitted to the
-documents and to real questions that are not asked. Each step is kept in the cache, so a run continues where it stopped.
+`--documents` leaves out some that are not relevant. Each step is kept in the cache, so a run
+continues where it stopped. What a token table keeps in how many bytes is in `small_tables.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from public.sets import TASKS, PublicSet, Rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import OnnxEmbedder, TokenTable, align, export_onnx, fit_queries, heal, truncate
+from st_matryoshka2d import OnnxEmbedder, align, export_onnx, heal, truncate
 from st_matryoshka2d.exporting.onnx_embedder import GRAPH
+from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.sizes import full_size
 
 FIT = {"sentences": 1000, "questions": 800, "documents": 150}  # texts of a fit, of each language or set
@@ -99,17 +100,6 @@ class Files:
             export_onnx(make(), place, int8=int8)
         return OnnxEmbedder.load(place, num_threads=1), place / GRAPH
 
-    def table(self) -> tuple[TokenTable, Path]:
-        """Return a token table of the documents, and its file."""
-        place = self.folder / "table"
-        if not (place / "modules.json").exists():
-            index = np.concatenate([each.index for each in self.searches.values()])
-            texts = [each.set.documents[spot] for each in self.searches.values() for spot in each.places]
-            questions = self._questions()
-            fitted = fit_queries(self.whole, texts, queries=questions, embeddings=index, whole_vocabulary=False)
-            truncate(fitted, num_layers=0).half().save_pretrained(str(place))
-        return TokenTable.load(place), place / "model.safetensors"
-
     def all(self) -> SentenceTransformer:
         """Return the model as it is."""
         return SentenceTransformer(self.model, device="cpu")
@@ -139,7 +129,13 @@ class Files:
         return [text for each in self.searches.values() for text in each.set.questions[: FIT["questions"]]]
 
 
-def milliseconds(ways: Mapping[str, OnnxEmbedder | TokenTable], queries: list[str]) -> dict[str, float]:
+def keep(file: Path, known: Mapping[str, Mapping[str, float]]) -> None:
+    """Write what is known, whole or not at all."""
+    text = json.dumps(known, indent=1) + "\n"
+    replace_file(file, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def milliseconds(ways: Mapping[str, OnnxEmbedder], queries: list[str]) -> dict[str, float]:
     """Return the median time of a query by each way, in turns, so that other programs meet all of them."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for query in [queries[0], *queries[:ASKED]]:
@@ -162,7 +158,6 @@ def main() -> None:
     parser.add_argument("--by", choices=["heal", "align"], default="heal", help="what fits the layers that stay")
     parser.add_argument("--tokens", type=int, help="rows of the vocabulary, at most")
     parser.add_argument("--documents", type=int, nargs=len(TASKS), default=[None] * len(TASKS), help=", ".join(TASKS))
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "one_file")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -175,29 +170,28 @@ def main() -> None:
     folder = options.cache / "one_file" / name
     files = Files(whole, options.model, folder, everyday, searches, layers, options.tokens, options.by)
     cut = f"{layers} layers ({options.by}), vocabulary"
-    made: dict[str, Callable[[], tuple[OnnxEmbedder | TokenTable, Path]]] = {
+    made: dict[str, Callable[[], tuple[OnnxEmbedder, Path]]] = {
         "whole, float32": partial(files.graph, "whole-float32", files.all, int8=False),
         "whole, int8": partial(files.graph, "whole-int8", files.all, int8=True),
         f"{cut}, int8": partial(files.graph, f"{layers}L-{options.by}-int8", files.small, int8=True),
         f"{cut}, float32": partial(files.graph, f"{layers}L-{options.by}-float32", files.small, int8=False),
-        **({"token table, float16": files.table} if options.table else {}),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{name}.json"
     known: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.exists() else {}
-    ways: dict[str, OnnxEmbedder | TokenTable] = {}
+    ways: dict[str, OnnxEmbedder] = {}
     for way, make in made.items():
         ways[way], size = make()
         row = known.setdefault(way, {"MB": size.stat().st_size / 1e6})
         for set_, of in sets.items():
             if set_ not in row:
                 row[set_] = of.score(ways[way].encode_query)
-                file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+                keep(file, known)
         print(way, row, flush=True)
         (options.out / f"{name}.md").write_text(written(name, known, sets), encoding="utf-8")
     for way, took in milliseconds(ways, searches["mlquestions"].set.queries).items():
         known[way]["ms"] = took
-    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    keep(file, known)
     (options.out / f"{name}.md").write_text(written(name, known, sets), encoding="utf-8")
 
 
@@ -208,7 +202,7 @@ def written(name: str, known: Mapping[str, Mapping[str, float]], sets: Mapping[s
         rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" if each in row else "" for each in [*sets, "ms"])])
     searched = [f"{len(of.places):,} of {TASKS[each]}" for each, of in sets.items() if isinstance(of, Search)]
     about = (
-        f"MB of the graph or table; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
+        f"MB of the graph; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
         f"by the whole model in float32: {', '.join(searched)}, the relevant ones among them. Milliseconds of a query on "
         "one core, in turns. Written by `benchmarks/one_file.py`."
     )

@@ -119,8 +119,7 @@ RECIPES: dict[str, Recipe] = {
         "mteb's 8,812 passages for TREC-DL 2019 instead of 5,000",
     ),
     "scifact": Recipe(
-        search.claims,
-        {f"retrieval/scifact/{part}": rows for part, rows in zip(_PARTS, (5183, 300, 339, 809), strict=True)},
+        search.claims, {f"retrieval/scifact/{part}": rows for part, rows in zip(_PARTS, (5183, 300, 339, 809), strict=True)}
     ),
     "mlquestions": Recipe(
         search.ml_questions,

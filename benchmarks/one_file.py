@@ -32,7 +32,7 @@ from st_matryoshka2d import OnnxEmbedder, TokenTable, export_onnx, fit_queries, 
 from st_matryoshka2d.exporting.onnx_embedder import GRAPH
 from st_matryoshka2d.sizes import full_size
 
-HEALED = {"sentences": 1000, "questions": 800, "documents": 150}  # texts of a fit, of each language or set
+HEALED = {"sentences": 500, "questions": 400, "documents": 100}  # texts of a fit, of each language or set
 PAIRS = 690  # of STS-B
 ASKED = 100  # queries that are timed
 _CHUNK = 128  # documents that an interruption loses at most

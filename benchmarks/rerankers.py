@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Asked:
         self.first = np.mean(found, axis=0)
 
 
-def _metrics(relevant: dict[str, int], ranked: list[str]) -> tuple[float, float]:
+def _metrics(relevant: Mapping[str, int], ranked: list[str]) -> tuple[float, float]:
     """Return nDCG@10 and MRR@10 of one ranking; a document is relevant or not."""
     right = [place for place, name in enumerate(ranked[:10]) if relevant.get(name)]
     best = sum(1 / np.log2(place + 2) for place in range(min(10, sum(map(bool, relevant.values())))))
@@ -133,7 +133,7 @@ def report(table: pd.DataFrame, times: pd.DataFrame, file: Path, about: list[str
     """Write the table with the share of the gain that each model keeps."""
     lines = ["# Half of a reranker's layers", "", *about, ""]
     for name in TASKS:
-        rows: list[dict[str, Any]] = table[table["set"] == name].to_dict("records")
+        rows: list[Any] = table[table["set"] == name].to_dict("records")
         start, whole = (next(row for row in rows if row["model"] == of) for of in ("first stage", "whole"))
         found = [["", "layers", "nDCG@10", "MRR@10", "of the gain, nDCG@10", "of the gain, MRR@10"]]
         for row in rows:
@@ -144,7 +144,7 @@ def report(table: pd.DataFrame, times: pd.DataFrame, file: Path, about: list[str
             )
         lines += [f"## {TASKS[name]}: {start['queries']} queries", "", *markdown(found), ""]
     speeds = [["layers", "pairs a second", "times the whole"]]
-    timed: list[dict[str, Any]] = times.to_dict("records")
+    timed: list[Any] = times.to_dict("records")
     speeds += [
         [str(row["num_layers"]), f"{1000 / row['milliseconds_per_text']:.1f}", f"{row['speedup']:.2f}"] for row in timed
     ]
@@ -158,9 +158,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", required=True, help="folder of the reranker")
     parser.add_argument("--layers", type=int, help="to keep (default: half)")
-    parser.add_argument("--queries", type=int, default=100, help="of each task, at most")
-    parser.add_argument("--pairs", type=int, default=1200, help="that a fit reads")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--queries", type=int, default=60, help="of each task, at most")
+    parser.add_argument("--pairs", type=int, default=500, help="that a fit reads")
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--bf16", action="store_true", help="score in bfloat16")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -168,15 +168,15 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{model_name(options.model)}.csv"
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
+    whole = CrossEncoder(options.model, device="cpu")
+    times = benchmark_latency(whole, whole.config.num_hidden_layers // 2, rounds=8, show_progress_bar=False)
+    times.round(4).to_csv(file.with_name(f"{file.stem}-times.csv"), index=False)
     for row in rows_of(options, {*zip(table["set"], table["model"], strict=True)}):
         if ((table["set"] == row["set"]) & (table["model"] == row["model"])).any():
             continue
         table = pd.concat([table, pd.DataFrame([row])], ignore_index=True) if len(table) else pd.DataFrame([row])
         table.round(5).to_csv(file, index=False)
         print(row, flush=True)
-    whole = CrossEncoder(options.model, device="cpu")
-    times = benchmark_latency(whole, whole.config.num_hidden_layers // 2, rounds=8, show_progress_bar=False)
-    times.round(4).to_csv(file.with_name(f"{file.stem}-times.csv"), index=False)
     read = f"A fit read {options.pairs:,} pairs. Scored in {'bfloat16' if options.bf16 else 'float32'}; {described('cpu')}."
     report(table, times, file.with_suffix(".md"), [read])
 

@@ -31,7 +31,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.queries.vocabulary import table_tokenizer
+from st_matryoshka2d.queries.token_counts import table_tokenizer
 
 ROOT = Path(__file__).parents[1]
 QUERY, VECTOR = "how to descale a kettle", "The first vector of a query"

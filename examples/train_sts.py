@@ -63,11 +63,7 @@ arguments = SentenceTransformerTrainingArguments(
     metric_for_best_model=evaluator.primary_metric,
 )
 SentenceTransformerTrainer(
-    model=model,
-    args=arguments,
-    train_dataset=pairs,
-    loss=StarbucksLoss(model, wrapped),
-    evaluator=evaluator,
+    model=model, args=arguments, train_dataset=pairs, loss=StarbucksLoss(model, wrapped), evaluator=evaluator
 ).train()
 
 model.save_pretrained(f"{out}/model")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.truncations import evaluate_truncations
     from st_matryoshka2d.exporting.export_onnx import export_onnx
     from st_matryoshka2d.exporting.onnx_embedder import OnnxEmbedder
-    from st_matryoshka2d.grid.compare import GridComparison
+    from st_matryoshka2d.grid.comparison import GridComparison
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
@@ -52,7 +52,7 @@ _HOME = {
     "cutting.truncated_transformer": ["TruncatedTransformer"],
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
-    "grid.compare": ["GridComparison"],
+    "grid.comparison": ["GridComparison"],
     "own_data.classification": ["classification_task"],
     "own_data.pairs": ["pair_task", "sts_task"],
     "own_data.search": ["retrieval_task"],

@@ -87,7 +87,5 @@ class Embedded:
     def questions(self) -> Tensor:
         """Questions of two training splits."""
         return self(
-            "questions",
-            lambda: [*questions(self.data, "wikiqa_train"), *questions(self.data, "trecqa_train")],
-            self.query,
+            "questions", lambda: [*questions(self.data, "wikiqa_train"), *questions(self.data, "trecqa_train")], self.query
         )

@@ -40,9 +40,5 @@ def verbs(minutes: float, read: tuple[int, int]) -> dict[str, Verb]:
         "align, then trained": partial(trained, read=read),
         "LEAF": leaf,
     }
-    of_layers: dict[str, Verb] = {
-        "align": partial(shallow, read=read),
-        "not aligned": free,
-        **healings(read),
-    }
+    of_layers: dict[str, Verb] = {"align": partial(shallow, read=read), "not aligned": free, **healings(read)}
     return {name: alone(name, way) for name, way in ways.items()} | of_layers

@@ -31,11 +31,7 @@ DEPTHS = {
     "across": "sts: one text at n layers, the other at all, all dims",
     "retrieval_across": "retrieval: queries at n layers, documents at all, all dims",
 }
-WIDTHS = {
-    "sts": "sts: all layers",
-    "pairs": "pairs: all layers",
-    "classification_widths": "classification, F1: all layers",
-}
+WIDTHS = {"sts": "sts: all layers", "pairs": "pairs: all layers", "classification_widths": "classification, F1: all layers"}
 COMPARED = ["sts", "ladder", "retrieval", "mrr", "classification", "pairs", "choosing"]
 TITLES = {"mrr": "retrieval, MRR@10"}
 PAPER_BY_RUNG = {"sts": STARBUCKS_BY_RUNG, "ladder": STARBUCKS_BY_RUNG, "mrr": STARBUCKS_MRR}

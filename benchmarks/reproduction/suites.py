@@ -9,15 +9,7 @@ from typing import Any
 import pandas as pd
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import (
-    Size,
-    classification_task,
-    evaluate,
-    evaluate_truncations,
-    pair_task,
-    retrieval_task,
-    sts_task,
-)
+from st_matryoshka2d import Size, classification_task, evaluate, evaluate_truncations, pair_task, retrieval_task, sts_task
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["STS", "SUITES", "WHOLE", "score", "search_tasks"]

@@ -7,17 +7,14 @@ import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import mteb
 import numpy as np
 import torch
 from mteb.abstasks import AbsTask
-from mteb.abstasks.classification import AbsTaskClassification, ClassificationMetrics
 from mteb.models import CompressionWrapper, ModelMeta
 from mteb.types import OutputDType
-from numpy.typing import ArrayLike
-from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 from torch import Tensor
 
 from st_matryoshka2d._hosts.logs import filtered
@@ -37,27 +34,6 @@ def compressed(embeddings: Tensor, precision: str) -> Tensor:
         reduced = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
     # mteb returns NaN for a constant coordinate.
     return torch.nan_to_num(torch.as_tensor(reduced).float())
-
-
-def classification_scores(y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:
-    """Score predictions as mteb does, without a warning of scikit-learn for each label that a weak size never predicts."""
-    averages = {"": "macro", "_weighted": "weighted"}
-    found: dict[str, Any] = {"accuracy": accuracy_score(y_test, y_pred)}
-    for name, score in {"f1": f1_score, "precision": precision_score, "recall": recall_score}.items():
-        for suffix, average in averages.items():
-            # what scikit-learn sets it to
-            found[name + suffix] = score(y_test, y_pred, average=average, zero_division=0)
-    binary = len(np.unique(np.asarray(y_test))) == 2
-    for suffix, average in averages.items():
-        found["ap" + suffix] = average_precision_score(y_test, y_pred, average=average) if binary else None
-    return cast("ClassificationMetrics", found)
-
-
-class QuietClassification(AbsTaskClassification):
-    """A classification task without these warnings."""
-
-    def _calculate_scores(self, y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:
-        return classification_scores(y_test, y_pred)
 
 
 def task_of_mteb(name: str) -> AbsTask | None:

@@ -22,10 +22,7 @@ _FEW = 100  # with fewer different texts, sizes gain about a third of what they 
 _DEPTHS = 5  # depths that a warning names
 
 
-def agreement_within(
-    fitted: Mapping[int, Fitted],
-    whole: Float[Tensor, "texts dim"],
-) -> dict[Size, float]:
+def agreement_within(fitted: Mapping[int, Fitted], whole: Float[Tensor, "texts dim"]) -> dict[Size, float]:
     """Measure each size, in the coordinates of all sizes; the full depth is only narrowed."""
     full = Size(max(fitted, default=0) + 1, whole.shape[1])
     pairs = {full.num_layers: (whole[:_TEXTS], whole[:_TEXTS])}
@@ -39,10 +36,7 @@ def agreement_within(
     return measured
 
 
-def agreement_into(
-    fitted: Mapping[int, Fitted],
-    z: Float[Tensor, "texts out"],
-) -> dict[Size, float]:
+def agreement_into(fitted: Mapping[int, Fitted], z: Float[Tensor, "texts out"]) -> dict[Size, float]:
     """Measure how each size agrees with another model in searching its index."""
     measured: dict[Size, float] = {}
     for depth, of_depth in fitted.items():
@@ -63,28 +57,18 @@ def agreement(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts 
     return _correlation(_to_others(embedded, embedded), _to_others(whole, whole))
 
 
-def _correlation(
-    left: Float[Tensor, "texts others"],
-    right: Float[Tensor, "texts others"],
-) -> float:
+def _correlation(left: Float[Tensor, "texts others"], right: Float[Tensor, "texts others"]) -> float:
     return float(cosine_similarity(left, right).mean())
 
 
-def _to_others(
-    rows: Float[Tensor, "texts dim"],
-    columns: Float[Tensor, "texts dim"],
-) -> Float[Tensor, "texts others"]:
+def _to_others(rows: Float[Tensor, "texts dim"], columns: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts others"]:
     """Compute the similarities of each text to the others, as differences from their mean."""
     others = ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
     similarities = (normalize(rows) @ normalize(columns).T)[others].view(len(rows), -1)
     return similarities - similarities.mean(1, keepdim=True)
 
 
-def too_few(
-    fitted: Mapping[int, Fitted],
-    states: Float[Tensor, "texts layers dim"],
-    total: int,
-) -> str | None:
+def too_few(fitted: Mapping[int, Fitted], states: Float[Tensor, "texts layers dim"], total: int) -> str | None:
     """Tell what was measured if more texts would align a model clearly better; otherwise None.
 
     Args:

@@ -16,14 +16,7 @@ from st_matryoshka2d.aligning.other_space import fit_other
 from st_matryoshka2d.aligning.own_space import Fit, fit
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
-from st_matryoshka2d.aligning.sample import (
-    Texts,
-    drawn,
-    gather,
-    parts_of,
-    warn_without_prompts,
-    without_copies,
-)
+from st_matryoshka2d.aligning.sample import Part, Text, Texts, drawn, gather, parts_of, warn_without_prompts, without_copies
 from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.agreement_table import agreement_text
@@ -31,13 +24,7 @@ from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, least_depth
-from st_matryoshka2d.sizes import (
-    Size,
-    mrl_dims,
-    positive_int,
-    sizes_product,
-    validate_sizes,
-)
+from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 _SAMPLE = 20_000  # texts that are fitted; more hardly improve the fit
 _SAMPLE_INTO = 50_000  # for another space, where documents that are fitted are found best
@@ -171,35 +158,22 @@ def align(
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         pipeline = Pipeline.of(model)
-        full = pipeline.full
         _check(pipeline, sizes, into, rotation)
         steps = positive_int(steps, "steps", least=0)
-        small = _small_sizes(full, sizes)
+        small = _small_sizes(pipeline.full, sizes)
         hidden = None if show_progress_bar is None else not show_progress_bar  # None: `progress` decides
         parts = parts_of(model, texts, prompt, prompt_name)
-        target = None
-        if into is not None:
-            target = target_of(into, texts, prompt_name, batch_size, hidden)
+        target = None if into is None else target_of(into, texts, prompt_name, batch_size, hidden)
         start = starting_point(without_adapters(pipeline), layers)
         if target is None:
-            most, cost = _SAMPLE, start.layers.passes()
-        else:
-            most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
-        check_modules(start)
-        sample, total = drawn(parts, most, 4 * full.num_layers * full.dim, cost)
-        warn_without_prompts(model, sample)
-        if target is None:
-            gathered = without_copies(gather(start, sample, batch_size, hidden))
             # For small dims it improves these sizes alone, but all dims get worse across depths.
             asked = small if sizes is not None else ()
             device = model.device if model.device.type == "cuda" else torch.device("cpu")
             refinement = Refinement(asked, steps, device, hidden)
-            unit = bool(start.trailing_normalize())
-            result = fit(gathered, _rotation(start, rotation), refinement, total, unit=unit)
+            result = _fit_own(start, parts, _rotation(start, rotation), refinement, batch_size)
         else:
-            z = target.rows(sample, parts)
-            route = gather(start, sample, batch_size, hidden, close=False)[""]
-            result = fit_other(route, z, total, hidden)
+            start = without_readouts(start)
+            result = _fit_other(start, parts, target, batch_size, hidden)
         for told in result.told:
             warn(told, DataWarning)
         if result.rotated:
@@ -211,12 +185,31 @@ def align(
         return aligned.model
 
 
-def _check(
-    pipeline: Pipeline,
-    sizes: Sequence[Size | str] | None,
-    into: Into | None,
-    rotation: Rotation | None,
-) -> None:
+def _fit_own(
+    start: Pipeline, parts: Sequence[Part], rotation: Rotation | None, refinement: Refinement, batch_size: int
+) -> Fit:
+    """Fit all depths to the whole model."""
+    sample, total = _sampled(start, parts, _SAMPLE, start.layers.passes())
+    gathered = without_copies(gather(start, sample, batch_size, refinement.hide_progress_bar))
+    return fit(gathered, rotation, refinement, total, unit=bool(start.trailing_normalize()))
+
+
+def _fit_other(start: Pipeline, parts: Sequence[Part], target: Target, batch_size: int, hidden: bool | None) -> Fit:
+    """Fit all depths to another model, or to embeddings."""
+    sample, total = _sampled(start, parts, _SAMPLE_INTO)
+    z = target.rows(sample, parts)
+    return fit_other(gather(start, sample, batch_size, hidden, close=False)[""], z, total, hidden)
+
+
+def _sampled(start: Pipeline, parts: Sequence[Part], most: int, cost: float = 1.0) -> tuple[list[Text], int]:
+    """Draw the texts that are fitted; also count all."""
+    check_modules(start)
+    sample, total = drawn(parts, most, 4 * start.full.num_layers * start.full.dim, cost)
+    warn_without_prompts(start.model, sample)
+    return sample, total
+
+
+def _check(pipeline: Pipeline, sizes: Sequence[Size | str] | None, into: Into | None, rotation: Rotation | None) -> None:
     """Refuse a model that cannot be aligned, and arguments that exclude each other."""
     if (dim := pipeline.model.truncate_dim) is not None:
         raise UsageError(
@@ -256,11 +249,7 @@ def _rotation(pipeline: Pipeline, rotation: Rotation | None) -> Rotation | None:
 
 
 def _declared(
-    aligned: Pipeline,
-    model: SentenceTransformer,
-    small: Sequence[Size],
-    result: Fit,
-    target: Target | None,
+    aligned: Pipeline, model: SentenceTransformer, small: Sequence[Size], result: Fit, target: Target | None
 ) -> Pipeline:
     """Write maps, sizes, their agreement and a new name into the config and card."""
     aligned.model.model_card_data.add_tags("aligned")

@@ -12,7 +12,7 @@ from torch import nn
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.own_space import Fit
-from st_matryoshka2d.cutting.exactness import check_depths
+from st_matryoshka2d.cutting.exactness import check_routes
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.layers import ENDS, FIRST, Choice, ends
@@ -37,8 +37,7 @@ def starting_point(pipeline: Pipeline, layers: Choice | None) -> Pipeline:
     for choice in (ENDS, {1: [total], **{depth: ends(depth, total) for depth in depths[1:]}}):
         chosen = pipeline.keeping(choice)
         try:
-            for name, backbone in chosen.backbones.items():
-                check_depths(chosen.routes[name].transformer.model, backbone, depths)
+            check_routes(chosen, depths)
         except ValueError:
             continue
         return chosen

@@ -13,14 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
 
-from st_matryoshka2d.aligning.sample import (
-    Part,
-    Text,
-    Texts,
-    embedded,
-    parts_of,
-    warn_without_prompts,
-)
+from st_matryoshka2d.aligning.sample import Part, Text, Texts, embedded, parts_of, warn_without_prompts
 from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.encoding.progress import progress
 from st_matryoshka2d.errors import UsageError
@@ -40,12 +33,7 @@ class OtherModel:
     """Another model, each text with that model's own prompt."""
 
     def __init__(
-        self,
-        model: SentenceTransformer,
-        texts: Texts,
-        prompt_name: str | None,
-        batch_size: int,
-        hidden: bool | None,
+        self, model: SentenceTransformer, texts: Texts, prompt_name: str | None, batch_size: int, hidden: bool | None
     ) -> None:
         if model.truncate_dim is not None:
             raise UsageError(
@@ -104,13 +92,7 @@ class OtherEmbeddings:
 Target: TypeAlias = OtherModel | OtherEmbeddings
 
 
-def target_of(
-    into: Into,
-    texts: Texts,
-    prompt_name: str | None,
-    batch_size: int,
-    hidden: bool | None,
-) -> Target:
+def target_of(into: Into, texts: Texts, prompt_name: str | None, batch_size: int, hidden: bool | None) -> Target:
     """Check what was given as the other space."""
     if isinstance(into, SentenceTransformer):
         return OtherModel(into, texts, prompt_name, batch_size, hidden)

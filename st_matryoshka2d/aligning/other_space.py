@@ -31,12 +31,7 @@ _ROUNDING = 0.01  # of lengths in half precision
 _KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults
 
 
-def fit_other(
-    route: Gathered,
-    z: Float[Tensor, "texts out"],
-    total: int,
-    hide_progress_bar: bool | None,
-) -> Fit:
+def fit_other(route: Gathered, z: Float[Tensor, "texts out"], total: int, hide_progress_bar: bool | None) -> Fit:
     """Fit all depths to the other embeddings of the same texts."""
     told = []
     if total < _FEW:
@@ -55,9 +50,7 @@ def fit_other(
         agreement = agreement_into(fitted, z)
         unit = bool(((z.norm(dim=1) - 1).abs() < _ROUNDING).all())
     if agreement[Size(route.num_layers, z.shape[1])] < _CHANCE:
-        told.append(
-            "The embeddings hardly relate to the texts that were left out. Are they of these texts, in their order?",
-        )
+        told.append("The embeddings hardly relate to the texts that were left out. Are they of these texts, in their order?")
     readouts = {depth: by_depth.readout for depth, by_depth in fitted.items()}
     return Fit({"": readouts}, agreement, told, hidden.linear, unit)
 
@@ -92,11 +85,7 @@ class Hidden:
         return torch.cat([weight, -weight, weight.new_zeros(len(weight), self.units)], 1)
 
 
-def fit_into(
-    x: Float[Tensor, "texts dim"],
-    z: Float[Tensor, "texts out"],
-    hidden: Hidden,
-) -> Fitted:
+def fit_into(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts out"], hidden: Hidden) -> Fitted:
     r"""Predict z from features f of x, with the strength that is best on texts left out.
 
     .. math:: \min_{B, b} \sum_i |z_i - c R x_i - B f(x_i) - b|^2 + \lambda |B|^2
@@ -160,23 +149,13 @@ class Moments:
     fz: Float[Tensor, "features out"]
 
     @classmethod
-    def of(
-        cls,
-        x: Float[Tensor, "texts dim"],
-        z: Float[Tensor, "texts out"],
-        hidden: Hidden,
-    ) -> Moments:
+    def of(cls, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts out"], hidden: Hidden) -> Moments:
         """Sum over texts."""
         chunks = zip(x.split(_CHUNK), z.split(_CHUNK), strict=True)
         return sum((cls._of(*rows, hidden) for rows in chunks), start=cls._of(x[:0], z[:0], hidden))
 
     @classmethod
-    def _of(
-        cls,
-        x: Float[Tensor, "texts dim"],
-        z: Float[Tensor, "texts out"],
-        hidden: Hidden,
-    ) -> Moments:
+    def _of(cls, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts out"], hidden: Hidden) -> Moments:
         f, count = hidden(x), torch.tensor(float(len(x)))
         # Float32 is precise enough for the products of a chunk, and twice as fast as float64.
         parts = (count, x.sum(0), f.sum(0), z.sum(0), x.square().sum(), x.T @ z, f.T @ f, f.T @ z)

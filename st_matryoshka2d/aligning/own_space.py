@@ -44,12 +44,7 @@ class Fit:
 
 
 def fit(
-    gathered: Mapping[str, Gathered],
-    rotation: Rotation | None,
-    refinement: Refinement,
-    total: int,
-    *,
-    unit: bool,
+    gathered: Mapping[str, Gathered], rotation: Rotation | None, refinement: Refinement, total: int, *, unit: bool
 ) -> Fit:
     """Fit all routes in one rotation; `total` is the number of texts, near copies too."""
     with torch.device("cpu"):  # whatever the user's default

@@ -56,12 +56,7 @@ class Part:
                 yield place, text
 
 
-def parts_of(
-    model: BaseModel,
-    texts: Texts,
-    prompt: str | None,
-    prompt_name: str | None,
-) -> list[Part]:
+def parts_of(model: BaseModel, texts: Texts, prompt: str | None, prompt_name: str | None) -> list[Part]:
     """Give texts their prompts as `encode` does, those of a dict by key. Nothing is read yet."""
     if not isinstance(texts, Mapping):
         return [Part(texts, chosen_prompt(model, prompt, prompt_name))]
@@ -156,12 +151,7 @@ class Gathered:
 
 
 def gather(
-    pipeline: Pipeline,
-    texts: Sequence[Text],
-    batch_size: int,
-    hidden: bool | None,
-    *,
-    close: bool = True,
+    pipeline: Pipeline, texts: Sequence[Text], batch_size: int, hidden: bool | None, *, close: bool = True
 ) -> dict[str, Gathered]:
     """Embed texts by each route of the model, and if close ones are needed, copies of some."""
     depth, dim = pipeline.full.num_layers, pipeline.full.dim
@@ -182,12 +172,7 @@ def gather(
 
 
 def embedded(
-    model: SentenceTransformer,
-    texts: Sequence[Text],
-    width: int,
-    batch_size: int,
-    bar: Any,
-    **kwargs: Any,
+    model: SentenceTransformer, texts: Sequence[Text], width: int, batch_size: int, bar: Any, **kwargs: Any
 ) -> Float[Tensor, "texts width"]:
     """Embed texts with their prompts."""
     embeddings = torch.empty(len(texts), width, **_KIND)

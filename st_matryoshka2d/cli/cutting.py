@@ -27,11 +27,7 @@ from st_matryoshka2d.cli.tables import read_texts
 from st_matryoshka2d.errors import UsageError
 
 
-def info(
-    model: Model,
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
-) -> None:
+def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemoteCode = False) -> None:
     """Show how deep and wide a model is, and sizes to cut it to.
 
     For example:
@@ -41,6 +37,7 @@ def info(
     import pandas as pd
 
     from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
+    from st_matryoshka2d.model.kind import kind_of
     from st_matryoshka2d.model.layers import Layers
     from st_matryoshka2d.model.readout import own_weights
     from st_matryoshka2d.sizes import megabytes
@@ -50,13 +47,17 @@ def info(
     cuts = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that a size was not trained
+        if kind_of(opened).no_dims:
+            quarters = {full.num_layers * part // 4 for part in (1, 2, 3)} - {0, full.num_layers}
+            below = [Size(depth, full.dim) for depth in sorted(quarters)]
         for size in [Size(0, full.dim), *below, full]:
             with suppress(ValueError):  # most models have no token table, and some no cut at each depth
                 cuts[size] = truncate(opened, size)
     kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
     length = f"texts of at most {opened.max_seq_length} tokens"
-    typer.echo(f"{opened.similarity_fn_name} similarity, {length}")
+    similarity = getattr(opened, "similarity_fn_name", None)  # a reranker has none
+    typer.echo(f"{similarity} similarity, {length}" if similarity else length)
     typer.echo(f"{Layers.of(opened.config).told}\n" if any(0 < size.num_layers < full.num_layers for size in cuts) else "")
     weights = [own_weights(cut) for cut in cuts.values()]
     counts = [f"{sum(weight.numel() for weight in of_cut):,}" for of_cut in weights]

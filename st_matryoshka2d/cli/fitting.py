@@ -29,13 +29,13 @@ _TEXTS = input_file("About ten thousand texts like those that will be embedded",
 _SIZE = size_option("Small size to refine for as well, such as 2L-32d.")
 _INTO = typer.Option(
     help="Another model, a Hub id or folder, whose index is searched; or its embeddings of the "
-    f"texts, in their order: {VECTORS}.",
+    f"texts, in their order: {VECTORS}."
 )
 _PROMPT = typer.Option(help="Put in front of each text.")
 _PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
 _ROTATION = typer.Option(
     help="Keep the coordinates, so that an index of MODEL stays valid; or take those whose first ones "
-    "suit close texts (similarity) or search best. By default, rotate only if that is clearly better.",
+    "suit close texts (similarity) or search best. By default, rotate only if that is clearly better."
 )
 
 

@@ -39,7 +39,8 @@ def print_agreement(model: SentenceTransformer) -> None:
     declared = Declaration.of(model.config)
     if healed := declared.healed:
         cosines = f"{healed['before']:.3f} before, {healed['after']:.3f} after"
-        typer.echo(f"\nHealed on {healed['texts']:,} texts. Cosine to the whole model, on texts left out: {cosines}.")
+        measure = "Correlation of scores with" if hasattr(model, "predict") else "Cosine to"
+        typer.echo(f"\nHealed on {healed['texts']:,} texts. {measure} the whole model, on texts left out: {cosines}.")
     if vocabulary := declared.vocabulary:
         typer.echo(f"\n{vocabulary['rows']:,} of {vocabulary['of']:,} tokens. On texts left out of a first vocabulary:")
         costs = pd.DataFrame({name: vocabulary[name] for name in ("texts", "exact", "cosine")})

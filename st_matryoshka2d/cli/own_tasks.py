@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 Own: TypeAlias = tuple[str, dict[str, Path], list[Any], dict[str, str]]
 
 
-def pairs_in(
-    make: str,
-    paths: list[Path] | None,
-    text_column: list[str] | None,
-    **value: str,
-) -> list[Own]:
+def pairs_in(make: str, paths: list[Path] | None, text_column: list[str] | None, **value: str) -> list[Own]:
     """Read files of pairs; `value` is the column of scores or labels, by the maker's name for it."""
     texts = text_column or ["sentence1", "sentence2"]
     if len(texts) != 2:

@@ -23,9 +23,7 @@ ASYMMETRIC = "asymmetric"  # tag of a card
 
 
 def asymmetric(
-    model: SentenceTransformer,
-    query: Size | str | int | SentenceTransformer,
-    document: Size | str | int | None = None,
+    model: SentenceTransformer, query: Size | str | int | SentenceTransformer, document: Size | str | int | None = None
 ) -> SentenceTransformer:
     """Put two sizes of a model into one: `encode_query` runs the small one, `encode_document` the large one.
 

@@ -36,7 +36,7 @@ def cut_of(
     if is_asymmetric(model) or is_table(model):
         return _narrowed(model, num_layers, dim), Declaration.of(model.config)
     pipeline = Pipeline.of(model, BaseModel)
-    pipeline.kind.require_dims(dim)
+    pipeline.kind.require_dims(dim, pipeline.full)
     if layers is not None and num_layers is not None:
         pipeline = pipeline.keeping(of_depth(layers, num_layers), [num_layers])
     return cut_to(pipeline, num_layers, dim), pipeline.declaration
@@ -57,8 +57,8 @@ def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = 
 def narrow(cut: Any, full: Size, dim: int | None, declaration: Declaration, kept: Sequence[int], name: str | None) -> None:
     """Leave dims out of a model that has its layers, and write what it was cut from: a whole model of this name and size."""
     kind = kind_of(cut)
-    kind.require_dims(dim)
-    if dim is not None:
+    kind.require_dims(dim, full)
+    if dim is not None and not kind.no_dims:
         cut.truncate_dim = within(dim, full.dim, "dim")
     declared = kind.declared(declaration.cut(full_size(cut), full, kept, name))
     for transformer in transformers_of(cut):

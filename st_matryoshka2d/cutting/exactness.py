@@ -19,6 +19,7 @@ from st_matryoshka2d.model.cut_config import cut_config, per_layer
 from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.layers import ENDS, Layers
 from st_matryoshka2d.model.packed import find_packed
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import layered
 
 # What was found exact: an architecture with some of its layers. Threads may check the same at once,
@@ -41,6 +42,13 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[in
     except Exception as error:
         raise refusal(model, _reason(model, error) + _advice(model, backbone, unknown)) from error
     _EXACT.update(kept.values())
+
+
+def check_routes(pipeline: Pipeline, depths: Iterable[int]) -> None:
+    """Check that all routes of a model can be cut at these depths."""
+    depths = list(depths)
+    for name, backbone in pipeline.backbones.items():
+        check_depths(pipeline.routes[name].transformer.model, backbone, depths)
 
 
 def check_written(kind: type[PreTrainedModel], config: PreTrainedConfig, layers: Layers, depths: Iterable[int]) -> None:

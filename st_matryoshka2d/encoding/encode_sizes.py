@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.cutting.cut import pipeline_at_depth
-from st_matryoshka2d.cutting.exactness import check_depths
+from st_matryoshka2d.cutting.exactness import check_routes
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.depths import layer_features
@@ -62,11 +62,9 @@ class EveryLayer(SortedByTokens):
         every = pipeline_at_depth(pipeline, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.ends = pipeline.trailing_normalize() if normalize else []
-        every.backbones = {}
-        for name, backbone in pipeline.backbones.items():
-            if below := [depth for depth in layers if depth < deepest]:
-                check_depths(pipeline.routes[name].transformer.model, backbone, below)
-            every.backbones[name] = replace(backbone, layers=pipeline.layers.within(deepest))
+        check_routes(pipeline, [depth for depth in layers if depth < deepest])
+        within = pipeline.layers.within(deepest)
+        every.backbones = {name: replace(backbone, layers=within) for name, backbone in pipeline.backbones.items()}
         for transformer in transformers_of(every):
             config = transformer.model.config
             config.output_hidden_states = layered(config).output_hidden_states = True

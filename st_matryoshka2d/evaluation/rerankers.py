@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d._hosts.mteb import quiet_mteb, random_states_kept
 from st_matryoshka2d._hosts.mteb_texts import document_texts
 from st_matryoshka2d.cutting.cut import cut_to
-from st_matryoshka2d.cutting.exactness import check_depths
+from st_matryoshka2d.cutting.exactness import check_routes
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.mteb_adapter import Ranking, as_grid, items_of, meta_of, result_of
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
@@ -38,7 +38,7 @@ class PairScores:
 
     def __init__(self, pipeline: Pipeline, depths: Iterable[int], batch_size: int, show_progress_bar: bool) -> None:
         whole = replace(Pipeline.of(cut_to(pipeline).train(False), pipeline.kind.cls), layers=pipeline.layers)
-        check_depths(whole.transformer.model, whole.backbones[""], depths)
+        check_routes(whole, depths)
         self.depths = sorted(set(depths))
         self._every, self._whole = EveryScore(whole, self.depths), whole
         self._batch_size, self._hidden = positive_int(batch_size, "batch_size"), not show_progress_bar

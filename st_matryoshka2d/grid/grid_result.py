@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from sentence_transformers import SentenceTransformer
 
-    from st_matryoshka2d.grid.compare import GridComparison
+    from st_matryoshka2d.grid.comparison import GridComparison
 
 
 @dataclass(frozen=True, eq=False, repr=False)

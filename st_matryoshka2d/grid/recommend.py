@@ -14,15 +14,7 @@ from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.grid.from_agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.grid_data import Scores
-from st_matryoshka2d.grid.limits import (
-    Limit,
-    limits_of,
-    met,
-    positive,
-    refused,
-    require_times,
-    what_there_is,
-)
+from st_matryoshka2d.grid.limits import Limit, limits_of, met, positive, refused, require_times, what_there_is
 from st_matryoshka2d.grid.pareto_front import checked_costs, time_column
 from st_matryoshka2d.grid.pivots import layers_by_depth, layers_note
 from st_matryoshka2d.sizes import Size

@@ -62,18 +62,23 @@ def heal(
     out and search the others then keep half a point or more of nDCG@10: right is what the whole model
     finds first.
 
+    Of a reranker, the last linear map of the head is refitted instead, towards the whole model's
+    scores. `SparseEncoder` and `MultiVectorEncoder` get no such map.
+
     The result has weights of its own, and loads anywhere without this package. Its embeddings are in
     the space of the given model, so they search its index: `asymmetric(model, query=healed)` puts
     both into one checkpoint. `align` gives all depths a map, and changes no layer; `heal` is for the
     one size that you ship.
 
     Args:
-        model: A `SentenceTransformer` that starts with a `Transformer`; aligned or not. It does not
-            change. Of an aligned model, the layers of that depth and the coordinates stay.
+        model: A `SentenceTransformer`, `CrossEncoder`, `SparseEncoder` or `MultiVectorEncoder` that
+            starts with a `Transformer`; aligned or not. It does not change. Of an aligned model, the
+            layers of that depth and the coordinates stay.
         texts: About 10,000 texts like those that will be embedded, mostly like the queries: a list, a
             column of a `datasets.Dataset`, or a generator. Of many, a random sample of at most 20,000
             is used. Empty ones are left out. A dict has the texts of several prompts by their names,
-            such as `{"query": queries, "document": documents}`.
+            such as `{"query": queries, "document": documents}`. For a reranker, pairs of a query
+            and a document: a list of them, or a table with these two columns.
         size: `Size(3, 384)` or `"3L-384d"`, in place of numbers.
         num_layers: Layers to keep, 1..N; None for all.
         dim: Dimensions to keep, 1..D; None for all. Layers are refitted for all dims.
@@ -82,17 +87,17 @@ def heal(
         prompt_name: Name of the prompt to put in front of each text, unless `prompt` is given. None:
             the default prompt of the model, if any.
         steps: Steps of gradient descent that follow, each of 64 texts, towards the whole model's
-            embeddings; 0 for none. What they made is returned only if it is better on texts left out.
+            embeddings or scores; 0 for none. What they made is returned only if it is better on texts left out.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
 
     Returns:
-        A plain `SentenceTransformer`. `healed.config.matryoshka_healed` has the number of texts and
-        the mean cosine to the whole model's embeddings of texts left out, before and after. With all
-        layers, nothing is refitted.
+        A plain model of the same class. `healed.config.matryoshka_healed` has the number of texts and
+        the mean cosine to the whole model's embeddings of texts left out, before and after; of a
+        reranker, the correlation with its scores. With all layers, nothing is refitted.
 
     Raises:
-        TypeError: `model` is not a `SentenceTransformer`, or a text is not a string.
+        TypeError: `model` is none of these classes, a text is not a string, or a row is no pair.
         ValueError: No size is given, or both a size and numbers; a number is out of range; `layers`
             are no choice of them, or others than an aligned model has readouts for; there are fewer
             than three different texts, or no prompt of that name; both a dict and a prompt are given;
@@ -166,11 +171,7 @@ def _parts(pipeline: Pipeline, texts: Any, prompt: str | None, prompt_name: str 
 
 
 def _start(
-    pipeline: Pipeline,
-    size: Size | str | None,
-    num_layers: int | None,
-    dim: int | None,
-    layers: str | Sequence[int] | None,
+    pipeline: Pipeline, size: Size | str | None, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None
 ) -> tuple[Pipeline, int, int | None]:
     """Return the model with the layers that its depths keep, and the layers and dims that are asked for; refuse others."""
     depth, width = resolve_size(size, num_layers, dim)
@@ -178,7 +179,7 @@ def _start(
         depth = depth_of_choice(layers, depth)
     if depth is None:
         raise UsageError("heal needs a number of layers: pass a size such as '3L-384d', num_layers, or a list of layers.")
-    pipeline.kind.require_dims(width)
+    pipeline.kind.require_dims(width, pipeline.full)
     if (narrow := getattr(pipeline.model, "truncate_dim", None)) is not None:
         raise UsageError(
             f"The model has truncate_dim={narrow}, but layers are healed for all of its dims. Set truncate_dim = None, and "

@@ -30,12 +30,7 @@ class Judge:
     """The whole model's embeddings of the texts of a fit, and of others that are left out of it."""
 
     def __init__(
-        self,
-        whole: SentenceTransformer,
-        seen: Sequence[Text],
-        held: Sequence[Text],
-        batch_size: int,
-        hidden: bool | None,
+        self, whole: SentenceTransformer, seen: Sequence[Text], held: Sequence[Text], batch_size: int, hidden: bool | None
     ) -> None:
         self.seen, self.held, self._batch_size, self._hidden = seen, held, batch_size, hidden
         self.whole, self._true = self.embedded(whole, seen), self.embedded(whole, held)

@@ -48,7 +48,9 @@ class OutputJudge:
         return F.mse_loss(ours, goal) if self._kind.reads_pairs else 1 - F.cosine_similarity(ours, goal).mean()
 
     def refit_scores(self, cut: Any) -> None:
-        """Refit the last linear map of a reranker's head towards the whole model's scores, in place."""
+        """Refit the last linear map of a reranker's head towards the whole model's scores, in place; others have none."""
+        if not self._kind.reads_pairs:
+            return
         last = _last_linear(cut[0].model, next(iter(Batches(cut, self.held, 1))))
         if last is None:
             return

@@ -14,13 +14,7 @@ from huggingface_hub.utils import build_hf_headers, tqdm  # type: ignore[attr-de
 
 from st_matryoshka2d.cutting.exactness import check_written
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.files.safetensors_header import (
-    LONGEST,
-    Header,
-    read_header,
-    require_inside,
-    written_header,
-)
+from st_matryoshka2d.files.safetensors_header import LONGEST, Header, read_header, require_inside, written_header
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
 from st_matryoshka2d.hub.made_once import made_once
 from st_matryoshka2d.hub.remote_file import RemoteFile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Real
 from typing import TypeVar
 
@@ -14,8 +14,9 @@ from sentence_transformers.sentence_transformer import losses
 from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import is_cut_by_adaptive_layer_loss
-from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.errors import UsageError, UsageTypeError, warn
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
+from st_matryoshka2d.model.readout import token_table
 from st_matryoshka2d.sizes import Size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
@@ -85,6 +86,20 @@ def inside(loss: nn.Module, wrapper: str) -> TypeError:
         f"{name} cannot be inside {wrapper}, because it trains layers and dims itself. Pass it to the Trainer directly; "
         "its own arguments choose the sizes."
     )
+
+
+def warn_of_untrained(name: str, pipeline: Pipeline, sizes: Collection[Size]) -> None:
+    """Warn of what a loss does not train, and training changes."""
+    if (full := pipeline.full) not in sizes:
+        warn(
+            f"{name} does not train the full size, {full}: the whole model may get worse. Add it to the sizes, or ship only "
+            "cuts of the trained sizes."
+        )
+    if token_table(pipeline.model) is not None:
+        warn(
+            f"{name} does not train the token table, and training moves the whole model away from it. Call `fit_queries` "
+            "again afterwards."
+        )
 
 
 def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:

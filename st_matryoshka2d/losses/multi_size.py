@@ -15,8 +15,8 @@ from sentence_transformers.util import cos_sim, is_dist_initialized
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from st_matryoshka2d.cutting.exactness import check_depths
-from st_matryoshka2d.errors import UsageError, warn
+from st_matryoshka2d.cutting.exactness import check_routes
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import (
     check_columns,
     check_finite,
@@ -24,12 +24,12 @@ from st_matryoshka2d.losses.checks import (
     check_not_inside,
     check_wrapped_loss,
     inside,
-    trainable_size,
+    warn_of_untrained,
 )
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.losses.one_pass import CachedStep, Representation
-from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
+from st_matryoshka2d.losses.sampling import SizeSampler, averaged, sampler_of
 from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.similarities import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
@@ -38,8 +38,8 @@ from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
-from st_matryoshka2d.model.readout import require_readouts, token_table
-from st_matryoshka2d.sizes import Size, prefix, validate_sizes
+from st_matryoshka2d.model.readout import require_readouts
+from st_matryoshka2d.sizes import Size, prefix
 
 # Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN
 # does not go away, because a step with it makes the weights NaN.
@@ -119,24 +119,21 @@ class MultiSizeLoss(nn.Module):
         layers: Choice | None = None,
     ) -> None:
         super().__init__()
-        self.full = trainable_size(model)
+        pipeline = Pipeline.of(model)
+        self.full = pipeline.full
         check_wrapped_loss(loss, model)
-        self.sampler = _sampler(sizes, self.full, size_weights)
-        self.model = model
-        self.loss = loss
+        self.sampler = sampler_of(sizes, self.full, size_weights)
+        self.model, self.loss = model, loss
         self.terms = nn.ModuleList(check_terms(terms))
         check_mini_batches(mini_batch_size, mini_batch_num_tokens)
-        self.mini_batch_size = mini_batch_size
-        self.mini_batch_num_tokens = mini_batch_num_tokens
+        self.mini_batch_size, self.mini_batch_num_tokens = mini_batch_size, mini_batch_num_tokens
+        self.is_cached = mini_batch_size is not None or mini_batch_num_tokens is not None
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
         for term in self.terms:
             term.attach(model)
         self.own = own_parameters(self)
-        self.is_cached = mini_batch_size is not None or mini_batch_num_tokens is not None
-        if not self.is_cached:  # else the cached step averages
-            for parameter in self.own.values():
-                parameter.register_hook(average_gradient)
-        pipeline = Pipeline.of(model)
+        for parameter in () if self.is_cached else self.own.values():  # the cached step averages
+            parameter.register_hook(average_gradient)
         self.raw = any(term.uses_raw for term in self.terms) and bool(pipeline.trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         if layers is not None:
@@ -144,16 +141,7 @@ class MultiSizeLoss(nn.Module):
         self.kept = pipeline.layers if depths[0] < self.full.num_layers else None  # nothing else trains layers
         require_readouts(model, pipeline.declaration, self.full.num_layers, depths)
         self.backbones = self._checked(pipeline, depths)
-        if self.full not in self.sampler.candidates:
-            warn(
-                f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
-                "the sizes, or ship only cuts of the trained sizes.",
-            )
-        if token_table(model) is not None:
-            warn(
-                f"{type(self).__name__} does not train the token table, and training moves the whole model away from it. "
-                "Call `fit_queries` again afterwards.",
-            )
+        warn_of_untrained(type(self).__name__, pipeline, self.sampler.candidates)
 
     @property
     def calculate_loss(self) -> Any:
@@ -217,8 +205,7 @@ class MultiSizeLoss(nn.Module):
         """Find the layers of each route, and check that it can be cut at these depths."""
         if not set(depths) <= set(range(1, self.full.num_layers + 1)):
             raise UsageError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
-        for name, backbone in pipeline.backbones.items():
-            check_depths(pipeline.routes[name].transformer.model, backbone, depths)
+        check_routes(pipeline, depths)
         return pipeline.backbones
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
@@ -270,12 +257,3 @@ class MultiSizeLoss(nn.Module):
         if isinstance(value, dict):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}
         return {self.task_name: value}
-
-
-def _sampler(sizes: Sequence[Size | str] | SizeSampler, full: Size, weights: Sequence[float] | None) -> SizeSampler:
-    if not isinstance(sizes, SizeSampler):
-        return FixedSizes(sizes, full, weights)
-    if weights is not None:
-        raise UsageError("size_weights needs a list of sizes; a sampler has its own weights.")
-    validate_sizes(sizes.candidates, full)
-    return sizes

@@ -141,3 +141,13 @@ def averaged(draws: Sequence[Mapping[Size, float]]) -> tuple[dict[Size, float], 
         weights[size] = weights.get(size, 0.0) + weight / len(draws)
         shares[size] = shares.get(size, 0.0) + 1 / len(draws)
     return weights, shares
+
+
+def sampler_of(sizes: Sequence[Size | str] | SizeSampler, full: Size, weights: Sequence[float] | None) -> SizeSampler:
+    """Return a sampler, or one of a list of sizes."""
+    if not isinstance(sizes, SizeSampler):
+        return FixedSizes(sizes, full, weights)
+    if weights is not None:
+        raise UsageError("size_weights needs a list of sizes; a sampler has its own weights.")
+    validate_sizes(sizes.candidates, full)
+    return sizes

@@ -36,7 +36,7 @@ def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
     first, *others = names
     warn(
         f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint does not hold: "
-        "a resumed run would train them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
+        "a resumed run would train them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer."
     )
 
 
@@ -146,9 +146,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _restore(
-    saved: Mapping[str, Tensor],
-    parameters: Mapping[str, nn.Parameter],
-    generators: Mapping[str, torch.Generator],
+    saved: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], generators: Mapping[str, torch.Generator]
 ) -> None:
     """Take over a state that must hold exactly these parameters; before 0.3, generators were not saved."""
     saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items() if name not in generators}
@@ -166,5 +164,5 @@ def _restore(
         else:
             warn(
                 "The checkpoint does not hold the draws of sizes, so the resumed training draws others than an "
-                "uninterrupted one would have drawn.",
+                "uninterrupted one would have drawn."
             )

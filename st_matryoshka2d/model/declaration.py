@@ -94,11 +94,7 @@ class Declaration:
         return replace(self, sizes=sorted(sizes), loss=loss, dims=dims, is_matryoshka=True, agreement={}, healed=None)
 
     def aligned(
-        self,
-        sizes: Iterable[Size],
-        readouts: Sequence[int],
-        agreement: Mapping[Size, float],
-        into: str | None = None,
+        self, sizes: Iterable[Size], readouts: Sequence[int], agreement: Mapping[Size, float], into: str | None = None
     ) -> Declaration:
         """Add readouts and what they keep, in place of those of an earlier alignment; that of a table is of other texts."""
         before = self

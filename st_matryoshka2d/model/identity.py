@@ -34,10 +34,7 @@ _INHERITED = (
 
 # Entries of a config that change no embedding: its origin, how it was trained, and what else a call
 # returns. The last is also switched on while another thread reads the states of all layers.
-_WITHOUT_EFFECT = {
-    *("_name_or_path", "transformers_version"),
-    *("output_hidden_states", "output_attentions", "return_dict"),
-}
+_WITHOUT_EFFECT = {*("_name_or_path", "transformers_version"), *("output_hidden_states", "output_attentions", "return_dict")}
 
 
 class DerivedCardData(BaseModelCardData):

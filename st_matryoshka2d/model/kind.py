@@ -38,9 +38,9 @@ class Kind:
         """Write a size; without its dims if they say nothing."""
         return f"{size.num_layers}L" if self.no_dims else str(size)
 
-    def require_dims(self, dim: object) -> None:
-        """Refuse a number of dims of a model that has none to choose from."""
-        if dim is not None and self.no_dims:
+    def require_dims(self, dim: object, full: Size) -> None:
+        """Refuse a number of dims, but all, of a model that has none to choose from."""
+        if dim not in (None, full.dim) and self.no_dims:
             raise UsageError(f"dim={dim}: {self.no_dims} Leave dim out, and pass num_layers alone.")
 
     def declared(self, declaration: Declaration) -> Declaration:

@@ -37,11 +37,7 @@ class Readout(Dense):
     table: Table | None
 
     def __init__(
-        self,
-        num_layers: int,
-        linear: nn.Linear,
-        shallower: Mapping[int, nn.Linear],
-        table: Table | None = None,
+        self, num_layers: int, linear: nn.Linear, shallower: Mapping[int, nn.Linear], table: Table | None = None
     ) -> None:
         with torch.device("meta"):  # the initial weights of `Dense` are not used
             super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
@@ -76,7 +72,7 @@ class Readout(Dense):
             self._warned.add(num_layers)
             warn(
                 f"No readout was fitted for {num_layers} layers, only for {[*self.depths, self.num_layers]}, so embeddings "
-                f"of {num_layers} layers are not in the space of the others. Align the model again to fit all depths.",
+                f"of {num_layers} layers are not in the space of the others. Align the model again to fit all depths."
             )
         return self.linear
 
@@ -167,7 +163,7 @@ def require_readouts(model: nn.Module, declaration: Declaration, num_layers: int
         )
     warn(
         f"This model was cut from an aligned one and only has the readout of its {num_layers} layers, so "
-        f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead.",
+        f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead."
     )
 
 

@@ -43,6 +43,11 @@ _HEALED = (
     "mean cosine of its embeddings to those of the whole model is {after:.3f}; it was {before:.3f}. Both can be compared, "
     "up to the dimensions of this one."
 )
+_HEALED_OUTPUTS = (
+    "Its layers were refitted to stand in for those that left, on {texts:,} texts without labels. On texts left out, its "
+    "outputs agree with those of the whole model to {after:.3f}; it was {before:.3f}. That is the correlation of scores, or "
+    "the mean cosine of embeddings."
+)
 
 _TABLE = """Its token table embeds queries without any layer:
 
@@ -75,11 +80,12 @@ def declarations(folder: Path) -> Iterator[Declaration]:
 
 def _section(declaration: Declaration, name: str) -> str:
     sizes, loss, cut = declaration.sizes, declaration.loss, declaration.origin
-    parts = ["## Layers and dimensions"]
+    has_dims = declaration.is_matryoshka or not cut  # a reranker and its like have none to choose from
+    parts = ["## Layers and dimensions" if has_dims else "## Layers"]
     if cut:
-        parts.append(_origin(cut))
+        parts.append(_origin(cut, has_dims=has_dims))
     if declaration.healed:
-        parts.append(_HEALED.format(**declaration.healed))
+        parts.append((_HEALED if has_dims else _HEALED_OUTPUTS).format(**declaration.healed))
     # or the whole, without its readouts
     is_cut = bool(cut) or declaration.readouts == []
     if loss:
@@ -100,7 +106,7 @@ def _section(declaration: Declaration, name: str) -> str:
         parts.append(_TABLE.format(name=name))
     if whole and len(sizes) > 1:
         parts += _usage(sizes, whole, name)
-    return "\n\n".join([*parts, _NOT_NORMALISED])
+    return "\n\n".join([*parts, _NOT_NORMALISED] if has_dims else parts)
 
 
 def _layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
@@ -109,13 +115,15 @@ def _layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
     return [(list(layers), shared) for shared, layers in groupby(dims, key=dims.__getitem__)]
 
 
-def _origin(cut: Mapping[str, Any]) -> str:
+def _origin(cut: Mapping[str, Any], *, has_dims: bool) -> str:
     size, full, model = Size.parse(cut["size"]), Size.parse(cut["of"]), cut.get("model")
     whole = f"[{model}](https://huggingface.co/{model})" if model else "a larger model"
     if "layers" in cut:
         layers = f"layers {', '.join(map(str, cut['layers']))} of {full.num_layers}"
     else:
         layers = f"the first {f'{size.num_layers} ' if size.num_layers > 1 else ''}of {full.num_layers} layers"
+    if not has_dims:
+        return f"This model was cut from {whole}: {layers}."
     dims = f"all {full.dim}" if size.dim == full.dim else f"the first {size.dim} of {full.dim}"
     return f"This model was cut from {whole}: {layers} and {dims} dimensions."
 

@@ -12,14 +12,13 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
 
-from st_matryoshka2d._hosts.mteb import QuietClassification
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.own_data.table import Table, as_names, check_cells, check_texts, filled_rows
 from st_matryoshka2d.own_data.task import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
 
-class OwnClassification(OwnData, QuietClassification):
+class OwnClassification(OwnData, AbsTaskClassification):
     """The task that `classification_task` makes of texts with one label each."""
 
     kind, category, main_score = "Classification", "t2c", "accuracy"

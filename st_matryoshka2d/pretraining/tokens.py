@@ -24,11 +24,7 @@ _LONGEST_WORD = 16
 
 
 def token_rows(
-    dataset: AnyDataset,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    text_column: str = "text",
-    pack_to: int | None = None,
+    dataset: AnyDataset, tokenizer: PreTrainedTokenizerBase, *, text_column: str = "text", pack_to: int | None = None
 ) -> AnyDataset:
     """Tokenize a column of texts for `SMAEDataCollator`; empty texts and those without known tokens are left out.
 

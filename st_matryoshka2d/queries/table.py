@@ -71,19 +71,13 @@ def _chosen(
     return best[1]
 
 
-def _pooled(
-    table: Float[np.ndarray, "tokens dim"],
-    texts: Sequence[Sequence[int]],
-) -> Float[np.ndarray, "texts dim"]:
+def _pooled(table: Float[np.ndarray, "tokens dim"], texts: Sequence[Sequence[int]]) -> Float[np.ndarray, "texts dim"]:
     """Embed texts by their token ids as a `StaticEmbedding` does."""
     none = np.zeros(table.shape[1], np.float32)
     return np.stack([table[tokens].mean(0) if tokens else none for tokens in texts])
 
 
-def _closeness(
-    pooled: Float[np.ndarray, "texts dim"],
-    true: Float[np.ndarray, "texts dim"],
-) -> float:
+def _closeness(pooled: Float[np.ndarray, "texts dim"], true: Float[np.ndarray, "texts dim"]) -> float:
     """Return the mean cosine with the whole model's embeddings, without their mean."""
     return float(cosine_similarity(torch.from_numpy(pooled), torch.from_numpy(true)).mean())
 

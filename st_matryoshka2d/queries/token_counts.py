@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from st_matryoshka2d.encoding.existing_embeddings import CHECKED, Existing
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.sides import DOCUMENT, QUERY, prompt_of
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
-from st_matryoshka2d.queries.vocabulary import table_tokenizer
-from st_matryoshka2d.texts import LeftOut, checked_text, chosen_prompt, require_finite, rows_of
+from st_matryoshka2d.texts import LeftOut, checked_text, require_finite, rows_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -37,7 +37,7 @@ class TokenCounts:
     tokenizer: Tokenizer
     longest: int | None  # tokens of a text that the whole model reads
     sums: Sums
-    side: int = QUERIES  # of queries: that of the documents if both have the same prompt
+    side: int = QUERIES  # whose mean queries lose: that of the documents if both have the same prompt
     blocks: list[csr_matrix] = field(default_factory=list)  # counts, (texts, vocabulary)
 
     @classmethod
@@ -56,19 +56,15 @@ class TokenCounts:
         vocabulary = tokenizer.get_vocab_size()
         words = np.pad(words[:vocabulary], ((0, max(0, vocabulary - len(words))), (0, 0)))
         sums = Sums(words, pipeline.full.dim)
-        return cls(tokenizer, model.max_seq_length, sums, _side_of_queries(model))
+        of_queries = DOCUMENTS if prompt_of(model, DOCUMENT) == prompt_of(model, QUERY) else QUERIES
+        return cls(tokenizer, model.max_seq_length, sums, of_queries)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, as many of each as the whole model reads."""
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [text.ids[: self.longest] for text in encoded]
 
-    def add(
-        self,
-        tokens: Sequence[Sequence[int]],
-        embedded: Float[np.ndarray, "texts dim"],
-        side: int,
-    ) -> None:
+    def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts to the fit."""
         rows = counts(tokens, len(self.sums.words))
         self.sums.add(rows, embedded, side)
@@ -98,22 +94,17 @@ def counts(tokens: Sequence[Sequence[int]], vocabulary: int) -> csr_matrix:
     return rows
 
 
-def _side_of_queries(model: SentenceTransformer) -> int:
-    """Return the side whose mean queries lose: their own if they have another prompt."""
-    # As `encode_document` chooses.
-    names = [name for name in ("document", "passage", "corpus") if name in model.prompts][:1]
-    of_documents = chosen_prompt(model, None, names[0] if names else None)
-    of_queries = chosen_prompt(model, None, "query" if "query" in model.prompts else None)
-    return DOCUMENTS if (of_documents or "") == (of_queries or "") else QUERIES
+def table_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """Copy a tokenizer without special tokens, truncation and padding; tokens keep their ids."""
+    settings = json.loads(tokenizer.to_str())
+    settings |= {"truncation": None, "padding": None, "post_processor": None}
+    # A special token that is written out in a text is text there.
+    settings["added_tokens"] = [token for token in settings["added_tokens"] if not token["special"]]
+    return Tokenizer.from_str(json.dumps(settings))
 
 
 def add_documents(
-    counted: TokenCounts,
-    documents: Iterable[str],
-    embed: Embed,
-    existing: Existing | None,
-    stand_ins: StandIns,
-    bar: Any,
+    counted: TokenCounts, documents: Iterable[str], embed: Embed, existing: Existing | None, stand_ins: StandIns, bar: Any
 ) -> LeftOut:
     """Add all documents to the fit, and draw stand-ins for queries from them."""
     left_out = LeftOut("documents")

@@ -57,7 +57,7 @@ def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer,
     def refuse(*_: object) -> None:
         raise ValueError("the layers only work in a row")
 
-    monkeypatch.setattr(module, "check_depths", refuse)
+    monkeypatch.setattr(module, "check_routes", refuse)
     assert layers(tiny, None) == {}
     assert layers(tiny, "ends") == ENDS, "whoever asks for them is told later"
 

@@ -63,14 +63,8 @@ BY_THE_LIBRARY = [
     ("grid {tiny} --pairs {files}/pairs.csv --value-column sentence1", "pairs.csv: the columns must differ"),
     ("grid {tiny} --search {files}/pairs.csv {files}/queries.csv {files}/judged.csv", "pairs.csv has no column 'id'"),
     ("grid {tiny} --search {files}/documents.tsv {files}/pairs.csv {files}/judged.csv", "pairs.csv has no column 'id'"),
-    (
-        "grid {tiny} --search {files}/documents.tsv {files}/queries.csv {files}/half.csv",
-        "half.csv, (query",
-    ),
-    (
-        "grid {tiny} --search {files}/queries.csv {files}/queries.csv {files}/judged.csv",
-        "not in {files}/queries.csv",
-    ),
+    ("grid {tiny} --search {files}/documents.tsv {files}/queries.csv {files}/half.csv", "half.csv, (query"),
+    ("grid {tiny} --search {files}/queries.csv {files}/queries.csv {files}/judged.csv", "not in {files}/queries.csv"),
     ("grid {tiny} --pairs {files}/pairs.csv --size 2L-33d", "2L-33d"),
     ("truncate {tiny} --size 9L-8d --out {out}/new", "4 layers"),
     ("truncate {tiny} --out {out}/new", "Pass --size, --vocabulary or both"),

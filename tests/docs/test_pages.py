@@ -35,6 +35,9 @@ MINILM = {"sentence-transformers/all-MiniLM-L6-v2": str(get_model_path())}
 SHORT = {
     **MINILM,
     "google-bert/bert-base-uncased": str(get_model_path()),
+    '"cross-encoder/ms-marco-MiniLM-L6-v2"': f'"{get_model_path()}", num_labels=1',
+    'heal(reranker, pairs, "3L", steps=100)': 'heal(reranker, pairs[:60], "3L", steps=1)',
+    "benchmark_latency(reranker)": "benchmark_latency(reranker, batch_size=2, rounds=1)",
     "max_steps=100, per_device_train_batch_size=64": "max_steps=2, per_device_train_batch_size=2",
     "max_steps=100,\n    per_device_train_batch_size=64": "max_steps=2,\n    per_device_train_batch_size=2",
     "align(model, texts": "align(model, texts[:100]",

@@ -57,8 +57,7 @@ def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task:
 
 
 @pytest.mark.parametrize(
-    "task",
-    quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, Apart, LocalReranking], LocalSTS, Apart),
+    "task", quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, Apart, LocalReranking], LocalSTS, Apart)
 )
 def test_cell_matches_two_cut_models(tiny: SentenceTransformer, task: Any) -> None:
     tiny.prompts = {"query": "the old ", "document": "a river "}

@@ -68,7 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     if not (PAGE / "node_modules").is_dir():
         pytest.skip("the packages of the page are not installed: make test-browser")
     folder = tmp_path_factory.mktemp("site")
-    finished(sys.executable, PAGE / "prepare.py", cwd=folder)
+    finished(sys.executable, PAGE / "prepare.py", cwd=folder, timeout=900)
     made = folder / "runs" / "browser"
     subprocess.run(["npm", "run", "build", "--", f"--outdir={made}"], cwd=PAGE, check=True, capture_output=True)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(made))) as server:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.grid.compare import GridComparison
+from st_matryoshka2d.grid.comparison import GridComparison
 from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm
 from tests.support import grids
 from tests.support.grids import model_grid

@@ -164,10 +164,7 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (
-            {"min_score": 0.9, "max_ms": 1},
-            ["one: ", "at least 87.5 % (2L-64d), or ", "at most 1.75 ms (4L-64d int8)."],
-        ),
+        ({"min_score": 0.9, "max_ms": 1}, ["one: ", "at least 87.5 % (2L-64d), or ", "at most 1.75 ms (4L-64d int8)."]),
         ({"min_score": 0.99, "max_ms": 1, "max_bytes": 70}, ["Relax one: ", "at least 82.5 % (2L-64d int8)."]),
         ({"min_score": 1.2, "max_ms": 0.1}, ["Relax several", "at least 100 % (4L-64d), ", "at most 0.5 ms (1L-8d int8)."]),
     ],

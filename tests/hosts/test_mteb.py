@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import mteb
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from mteb._create_dataloaders import _retrieval_texts
-from mteb.abstasks.classification import AbsTaskClassification
 from mteb.mocks import mock_tasks
 from mteb.models import CompressionWrapper, ModelMeta
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
@@ -22,7 +19,7 @@ from mteb.types import OutputDType, PromptType
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d._hosts.mteb import classification_scores, compressed, quiet_mteb
+from st_matryoshka2d._hosts.mteb import compressed, quiet_mteb
 from st_matryoshka2d._hosts.mteb_texts import document_texts, query_texts
 
 TURNS = [{"role": "user", "content": "a cat?"}, {"role": "assistant", "content": "a kitten."}]
@@ -101,16 +98,3 @@ def test_the_first_texts_of_all_pairs_are_embedded_before_the_second(
     for (split, subset), sides in calls.items():
         pairs = task.dataset[subset][split]
         assert sides == [list(pairs[name]) for name in ("sentence1", "sentence2")]
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
-@pytest.mark.parametrize("labels", [2, 3, 5])
-@pytest.mark.parametrize("predicted", [1, 2, 5])
-def test_scores_of_predictions_are_those_of_mteb(labels: int, predicted: int) -> None:
-    generator = np.random.default_rng(labels)
-    truth, guesses = generator.permutation([*range(labels)] * 6), generator.integers(predicted, size=6 * labels)
-    expected = AbsTaskClassification._calculate_scores(None, truth, guesses)  # type: ignore[arg-type]
-    assert classification_scores(truth, guesses) == pytest.approx(expected)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        classification_scores(truth, guesses)

@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d.queries.solve import DOCUMENTS, Sums, solved
 from st_matryoshka2d.queries.stand_ins import StandIns
-from st_matryoshka2d.queries.token_counts import TokenCounts, counts
-from st_matryoshka2d.queries.vocabulary import table_tokenizer
+from st_matryoshka2d.queries.token_counts import TokenCounts, counts, table_tokenizer
 from st_matryoshka2d.vocabulary.shrink import Vocabulary
 from tests.support import tokenizers
 

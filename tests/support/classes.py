@@ -50,7 +50,7 @@ def splade(folder: Path, family: str = "bert") -> SparseEncoder:
 
 def sparse_features(folder: Path) -> SparseEncoder:
     transformer = Transformer(saved(families.CONFIGS["bert"](), folder, hf.AutoModel))
-    modules = [transformer, Pooling(32), SparseAutoEncoder(32, 64, k=8)]
+    modules = [transformer, Pooling(32), SparseAutoEncoder(32, 64, k=8, k_aux=16)]
     return SparseEncoder(modules=modules, device="cpu", max_active_dims=6).eval()
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from cells_of_evidence import choices, leaderboard, of_half, other_sets, public_index, public_rivals, shallow, unseen_tables
+from cells_of_evidence import (
+    choices,
+    healed,
+    leaderboard,
+    of_half,
+    other_sets,
+    public_index,
+    public_rivals,
+    shallow,
+    unseen_tables,
+)
 from cells_of_files import one_file
 from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
+from cells_of_rerankers import rerankers
 from cells_of_vocabulary import questions, vocabularies, weights
 from reports import Cells
 
@@ -22,11 +33,13 @@ TABLES = {
     "trained layers": trained,
     "trained briefly": trained_briefly,
     "leaderboard": leaderboard,
+    "healed": healed,
     "documents unseen": unseen_tables,
     "documents of other sets": other_sets,
     "rivals": public_rivals,
     "choices of layers": choices,
     "bytes on public tasks": public_index,
+    "rerankers": rerankers,
     "vocabularies": vocabularies,
     "questions": questions,
     "weights": weights,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["choices", "leaderboard", "of_half", "other_sets", "public_index", "public_rivals", "shallow", "unseen_tables"]
+__all__ = [
+    "choices",
+    "healed",
+    "leaderboard",
+    "of_half",
+    "other_sets",
+    "public_index",
+    "public_rivals",
+    "shallow",
+    "unseen_tables",
+]
 
 MODELS = {"all-MiniLM-L6-v2": 6, "all-mpnet-base-v2": 12, "multilingual-e5-small": 12}  # layers
 SETS = {"scifact": "SciFact", "mlquestions": "MLQuestions"}
@@ -43,6 +53,19 @@ def of_half() -> Cells:
             cells = [fits.get((name, verb, "unseen")) for verb in FITS.values()]
             cells += [others.get((name, way)) for way in WORDS.values()]
             rows.append([f"{model}: {shown}", *("" if cell is None else f"{cell:.0f}" for cell in cells)])
+    return rows
+
+
+def healed() -> Cells:
+    """Return what half of the layers keep, healed, beside those layers as they are and aligned, and without a matrix."""
+    rows = [["", "first and last layers", "aligned", "healed", "healed, without a matrix"]]
+    for model in MODELS:
+        fits = _of_half(model)
+        for name, shown in SETS.items():
+            if (made := fits.get((name, "heal", "unseen"))) is not None:
+                plain = fits.get((name, "heal, no map", "unseen"), made)
+                cells = [*(fits.get((name, verb, "unseen")) for verb in ("not aligned", "align")), made, plain]
+                rows.append([f"{model}: {shown}", *map(_percent, cells)])
     return rows
 
 

@@ -38,7 +38,7 @@ def test_preset_is_that_of_the_paper(name: str) -> None:
 
 @pytest.mark.parametrize("name", quick(PAPER, "tinybert-6l"))
 def test_model_of_the_papers_shape_gets_the_whole_preset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multi_size, "check_depths", lambda *_: None)  # slow, and tested elsewhere
+    monkeypatch.setattr(multi_size, "check_routes", lambda *_: None)  # slow, and tested elsewhere
     paper = of_the_paper(name)
     full, alpha = paper["checkpoints"][-1], paper["alpha"]
     config = families.CONFIGS["albert"]()  # all layers are one block

@@ -3,10 +3,10 @@
     python benchmarks/one_file.py --data DATA --stsb STSB --model FOLDER --cache CACHE --languages de en
 
 STSB has the files `stsb-<language>-{train,test}.csv` of stsb-multi-mt, DATA the sets of `benchmarks/data.py`. Half of the
-layers are healed on sentences for training of STS-B, real questions that are not asked, and documents; the vocabulary
-is that of the sentences and of all documents. Documents are embedded by the whole model in float32; `--documents` leaves
-out some that are not relevant. `--table` adds a token table in half precision, fitted to the documents and to real
-questions that are not asked. Each step is kept in the cache, so a run continues where it was stopped.
+layers are healed, or aligned, on sentences for training of STS-B, real questions that are not asked, and documents; the
+vocabulary is that of the sentences and of all documents. Documents are embedded by the whole model in float32;
+`--documents` leaves out some that are not relevant. Each step is kept in the cache, so a run
+continues where it stopped. What a token table keeps in how many bytes is in `small_tables.py`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from public.sets import TASKS, PublicSet, Rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import OnnxEmbedder, TokenTable, export_onnx, fit_queries, heal, truncate
+from st_matryoshka2d import OnnxEmbedder, align, export_onnx, heal, truncate
 from st_matryoshka2d.exporting.onnx_embedder import GRAPH
+from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.sizes import full_size
 
-HEALED = {"sentences": 500, "questions": 400, "documents": 100}  # texts of a fit, of each language or set
+FIT = {"sentences": 1000, "questions": 800, "documents": 150}  # texts of a fit, of each language or set
 PAIRS = 690  # of STS-B
 ASKED = 100  # queries that are timed
 _CHUNK = 128  # documents that an interruption loses at most
@@ -90,6 +91,7 @@ class Files:
     searches: dict[str, Search]
     layers: int
     tokens: int | None
+    by: str
 
     def graph(self, name: str, make: Callable[[], SentenceTransformer], *, int8: bool) -> tuple[OnnxEmbedder, Path]:
         """Return an exported model and its file."""
@@ -98,42 +100,42 @@ class Files:
             export_onnx(make(), place, int8=int8)
         return OnnxEmbedder.load(place, num_threads=1), place / GRAPH
 
-    def table(self) -> tuple[TokenTable, Path]:
-        """Return a token table of the documents, and its file."""
-        place = self.folder / "table"
-        if not (place / "modules.json").exists():
-            index = np.concatenate([each.index for each in self.searches.values()])
-            texts = [each.set.documents[spot] for each in self.searches.values() for spot in each.places]
-            questions = self._questions()
-            fitted = fit_queries(self.whole, texts, queries=questions, embeddings=index, whole_vocabulary=False)
-            truncate(fitted, num_layers=0).half().save_pretrained(str(place))
-        return TokenTable.load(place), place / "model.safetensors"
-
     def all(self) -> SentenceTransformer:
         """Return the model as it is."""
         return SentenceTransformer(self.model, device="cpu")
 
     def small(self) -> SentenceTransformer:
-        """Return the layers that stay, healed, with the words of the sentences and of all documents."""
-        place = self.folder / f"{self.layers}L"
+        """Return the layers that stay, fitted, with the words of the sentences and of all documents."""
+        place = self.folder / f"{self.layers}L-{self.by}"
         if not (place / "modules.json").exists():
-            heal(self.whole, self._fit(), num_layers=self.layers, show_progress_bar=False).save_pretrained(str(place))
+            fit = self._fit()
+            if self.by == "heal":
+                cut = heal(self.whole, fit, num_layers=self.layers, show_progress_bar=False)
+            else:
+                cut = truncate(align(self.whole, fit, rotation="keep", show_progress_bar=False), num_layers=self.layers)
+            cut.save_pretrained(str(place))
         documents = [text for each in self.searches.values() for text in each.set.documents]
         words = {language: [*of, *documents] if language == "en" else of for language, of in self.everyday.items()}
         return truncate(SentenceTransformer(str(place), device="cpu"), vocabulary=words, max_tokens=self.tokens)
 
     def _fit(self) -> dict[str, list[str]]:
-        """Return what `heal` reads: sentences and questions as queries, and documents."""
-        drawn = [text for of in self.everyday.values() for text in of[: HEALED["sentences"]]]
+        """Return what the fit reads: sentences and questions as queries, and documents."""
+        drawn = [text for of in self.everyday.values() for text in of[: FIT["sentences"]]]
         sets = [each.set for each in self.searches.values()]
-        documents = [each.some(HEALED["documents"] / len(dict.fromkeys(each.documents))) for each in sets]
+        documents = [each.some(FIT["documents"] / len(dict.fromkeys(each.documents))) for each in sets]
         return {"query": [*drawn, *self._questions()], "document": [text for of in documents for text in of]}
 
     def _questions(self) -> list[str]:
-        return [text for each in self.searches.values() for text in each.set.questions[: HEALED["questions"]]]
+        return [text for each in self.searches.values() for text in each.set.questions[: FIT["questions"]]]
 
 
-def milliseconds(ways: Mapping[str, OnnxEmbedder | TokenTable], queries: list[str]) -> dict[str, float]:
+def keep(file: Path, known: Mapping[str, Mapping[str, float]]) -> None:
+    """Write what is known, whole or not at all."""
+    text = json.dumps(known, indent=1) + "\n"
+    replace_file(file, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def milliseconds(ways: Mapping[str, OnnxEmbedder], queries: list[str]) -> dict[str, float]:
     """Return the median time of a query by each way, in turns, so that other programs meet all of them."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for query in [queries[0], *queries[:ASKED]]:
@@ -153,9 +155,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, help="folder of embeddings, cuts and graphs")
     parser.add_argument("--languages", nargs="+", default=["de", "en"])
     parser.add_argument("--layers", type=int, help="of the cut; by default half")
+    parser.add_argument("--by", choices=["heal", "align"], default="heal", help="what fits the layers that stay")
     parser.add_argument("--tokens", type=int, help="rows of the vocabulary, at most")
     parser.add_argument("--documents", type=int, nargs=len(TASKS), default=[None] * len(TASKS), help=", ".join(TASKS))
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "one_file")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -166,30 +168,30 @@ def main() -> None:
     sets: dict[str, Pairs | Search] = {**{each: Pairs(options.stsb, each) for each in options.languages}, **searches}
     everyday = {each: sentences(options.stsb, each) for each in options.languages}
     folder = options.cache / "one_file" / name
-    files = Files(whole, options.model, folder, everyday, searches, layers, options.tokens)
-    cut = f"{layers} layers, vocabulary"
-    made: dict[str, Callable[[], tuple[OnnxEmbedder | TokenTable, Path]]] = {
+    files = Files(whole, options.model, folder, everyday, searches, layers, options.tokens, options.by)
+    cut = f"{layers} layers ({options.by}), vocabulary"
+    made: dict[str, Callable[[], tuple[OnnxEmbedder, Path]]] = {
         "whole, float32": partial(files.graph, "whole-float32", files.all, int8=False),
         "whole, int8": partial(files.graph, "whole-int8", files.all, int8=True),
-        f"{cut}, float32": partial(files.graph, f"{layers}L-float32", files.small, int8=False),
-        f"{cut}, int8": partial(files.graph, f"{layers}L-int8", files.small, int8=True),
-        **({"token table, float16": files.table} if options.table else {}),
+        f"{cut}, int8": partial(files.graph, f"{layers}L-{options.by}-int8", files.small, int8=True),
+        f"{cut}, float32": partial(files.graph, f"{layers}L-{options.by}-float32", files.small, int8=False),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{name}.json"
     known: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.exists() else {}
-    ways: dict[str, OnnxEmbedder | TokenTable] = {}
+    ways: dict[str, OnnxEmbedder] = {}
     for way, make in made.items():
         ways[way], size = make()
         row = known.setdefault(way, {"MB": size.stat().st_size / 1e6})
         for set_, of in sets.items():
             if set_ not in row:
                 row[set_] = of.score(ways[way].encode_query)
-                file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+                keep(file, known)
         print(way, row, flush=True)
+        (options.out / f"{name}.md").write_text(written(name, known, sets), encoding="utf-8")
     for way, took in milliseconds(ways, searches["mlquestions"].set.queries).items():
         known[way]["ms"] = took
-    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    keep(file, known)
     (options.out / f"{name}.md").write_text(written(name, known, sets), encoding="utf-8")
 
 
@@ -197,10 +199,10 @@ def written(name: str, known: Mapping[str, Mapping[str, float]], sets: Mapping[s
     """Return the report."""
     rows = [["", "MB", *(TASKS.get(each, each) for each in sets), "ms of a query"]]
     for way, row in known.items():
-        rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" for each in sets), f"{row['ms']:.1f}"])
+        rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" if each in row else "" for each in [*sets, "ms"])])
     searched = [f"{len(of.places):,} of {TASKS[each]}" for each, of in sets.items() if isinstance(of, Search)]
     about = (
-        f"MB of the graph or table; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
+        f"MB of the graph; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
         f"by the whole model in float32: {', '.join(searched)}, the relevant ones among them. Milliseconds of a query on "
         "one core, in turns. Written by `benchmarks/one_file.py`."
     )

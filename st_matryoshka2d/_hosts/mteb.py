@@ -6,16 +6,11 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from types import SimpleNamespace
-from typing import Any
 
 import mteb
 import numpy as np
 import torch
 from mteb.abstasks import AbsTask
-from mteb.models import CompressionWrapper, ModelMeta
-from mteb.types import OutputDType
-from torch import Tensor
 
 from st_matryoshka2d._hosts.logs import filtered
 
@@ -23,17 +18,6 @@ from st_matryoshka2d._hosts.logs import filtered
 def quiet_mteb() -> AbstractContextManager[None]:
     """Hide mteb's log, which it would repeat for every variant."""
     return filtered("mteb", lambda record: record.levelno >= logging.ERROR)
-
-
-def compressed(embeddings: Tensor, precision: str) -> Tensor:
-    """Reduce the precision of embeddings as mteb's wrapper of a model does; the result is float32 again."""
-    encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
-    with quiet_mteb():
-        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
-        wrapper.min_embeds = 0  # below which it would warn, for each chunk
-        reduced = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
-    # mteb returns NaN for a constant coordinate.
-    return torch.nan_to_num(torch.as_tensor(reduced).float())
 
 
 def task_of_mteb(name: str) -> AbsTask | None:

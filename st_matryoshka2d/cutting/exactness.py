@@ -13,11 +13,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from st_matryoshka2d._hosts.transformers import as_read
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.backbone import Backbone, architecture, core, find_backbone, made_by, refusal, shallow_view
+from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, shallow_view
 from st_matryoshka2d.model.copies import rebuilt_from, same, settings, share_memory, skeleton, trial
 from st_matryoshka2d.model.cut_config import cut_config, per_layer
 from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.layers import ENDS, Layers
+from st_matryoshka2d.model.network import core, made_by, refusal
 from st_matryoshka2d.model.packed import find_packed
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import layered

@@ -15,10 +15,11 @@ from st_matryoshka2d._hosts.transformers import forget_adapters
 from st_matryoshka2d.cutting.exactness import check_depths, check_merged
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import adapter_layers, declare_from_adapters
-from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.backbone import Backbone, find_backbone, shallow_view
 from st_matryoshka2d.model.copies import own_tokenizer, share_memory
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Layers
+from st_matryoshka2d.model.network import refusal
 from st_matryoshka2d.model.readout import AT_DEPTH, require_readouts
 from st_matryoshka2d.sizes import Size, within
 

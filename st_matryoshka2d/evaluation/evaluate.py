@@ -8,30 +8,32 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from mteb.abstasks import AbsTask, AbsTaskRetrieval
-from mteb.abstasks.pair_classification import AbsTaskPairClassification
-from mteb.abstasks.sts import AbsTaskSTS
 from numpy.typing import ArrayLike
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.encoding.existing_embeddings import Existing
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.evaluation.choices import (
+    document_sizes,
+    keeping,
+    require_none,
+    require_search,
+    require_whole_documents,
+    sizes_to_score,
+)
 from st_matryoshka2d.evaluation.rerankers import score_reranker
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
+from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.model.layers import Choice, of_depth
+from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, sizes_product, validate_sizes
-
-# Tasks with two sides: a query and a document, or the first and the second text of a pair.
-_COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
+from st_matryoshka2d.sizes import Size, full_size
 
 
 def evaluate(
@@ -123,26 +125,23 @@ def evaluate(
     pipeline = None if pair else Pipeline.of(model)
     full, of_documents = map(full_size, pair.values()) if pipeline is None else [pipeline.full] * 2
     if pair:
-        _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
+        require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
     # a table embeds the queries of some asymmetric models
     least = 0 if pair else least_depth(model)
-    if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
-        num_layers = len(layers)
-    wanted = _sizes_to_score(num_layers, dims, sizes, full, least)
-    if layers is not None and pipeline is not None:
-        choice = of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers
-        pipeline = pipeline.keeping(choice, sorted({size.num_layers for size in wanted}))
+    wanted = sizes_to_score(num_layers, dims, sizes, full, least, layers)
+    if pipeline is not None:
+        pipeline = keeping(pipeline, layers, wanted)
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
-        _require_search(chosen)
+        require_search(chosen)
     existing = None
     if embeddings is not None:
         documents = of_documents if documents is None else documents
         existing = Existing(embeddings, "documents", str(of_documents), of_documents.dim)
-    sides = _document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
+    sides = document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
     if existing is not None:
-        _require_whole_documents(chosen, sides, of_documents)
+        require_whole_documents(chosen, sides, of_documents)
     variants = [
         Variant(size, precision, documents=side)
         for side, precision, size in product(sides, stored, wanted)
@@ -176,84 +175,7 @@ def _of_reranker(
     """Score depths of a reranker; refuse what is meant for embeddings alone."""
     if given := [name for name, value in only.items() if value is not None]:
         raise UsageError(f"A reranker has no embeddings: leave {', '.join(given)} out.")
-    if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
-        num_layers = len(layers)
-    wanted = _sizes_to_score(num_layers, None if sizes else pipeline.full.dim, sizes, pipeline.full, 1)
+    wanted = sizes_to_score(num_layers, None if sizes else pipeline.full.dim, sizes, pipeline.full, 1, layers)
     depths = sorted({size.num_layers for size in wanted})
-    if layers is not None:
-        pipeline = pipeline.keeping(of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers, depths)
+    pipeline = keeping(pipeline, layers, wanted)
     return score_reranker(pipeline, chosen_tasks(tasks), depths, batch_size=batch_size, show_progress_bar=show_progress_bar)
-
-
-def _sizes_to_score(
-    num_layers: int | Iterable[int] | None,
-    dims: int | Iterable[int] | None,
-    sizes: Iterable[Size | str] | None,
-    full: Size,
-    least: int,
-) -> list[Size]:
-    """Return the sizes, or all pairs of layers and dims; refuse both together, and what exceeds the model."""
-    if sizes is None:
-        layers = range(least, full.num_layers + 1) if num_layers is None else num_layers
-        widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        depths = all_within(layers, full.num_layers, "num_layers", least)
-        return sizes_product(depths, all_within(widths, full.dim, "dims"))
-    if num_layers is None and dims is None:
-        return validate_sizes(sizes, full, least=least)
-    raise UsageError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
-
-
-def _require_none(**sizes: object) -> None:
-    """Refuse depths for an asymmetric model, which has its own."""
-    if given := [name for name, value in sizes.items() if value is not None]:
-        raise UsageError(
-            f"The depths of an asymmetric model are fixed, so {', '.join(given)} cannot be chosen; give dims alone. To "
-            "compare depths, score the aligned model that it was made of."
-        )
-
-
-def _require_search(tasks: list[AbsTask]) -> None:
-    """Refuse tasks on which an asymmetric model would embed all texts as documents."""
-    for part in (part for task in tasks for part in parts_of(task)):
-        if not isinstance(part, AbsTaskRetrieval):
-            raise UsageError(
-                f"An asymmetric model is scored on tasks with queries and documents; {part.metadata.name} is of the type "
-                f'{part.metadata.type}. Score one side on it: load(folder, route="document").'
-            )
-
-
-def _require_whole_documents(tasks: list[AbsTask], sides: Sequence[Size | None], full: Size) -> None:
-    """Refuse what embeddings of one corpus by all layers do not serve."""
-    parts = [part for task in tasks for part in parts_of(task)]
-    whole = all(side is not None and side.num_layers == full.num_layers for side in sides)
-    if len(parts) > 1 or not isinstance(parts[0], AbsTaskRetrieval) or not whole:
-        raise UsageError(f"embeddings are those of one retrieval task by all layers. Give one, and documents='{full}'.")
-
-
-def _document_sizes(
-    documents: Size | str | Iterable[Size | str] | None,
-    full: Size,
-    least: int,
-    tasks: list[AbsTask],
-    sizes: list[Size],
-    all_dims: bool,
-) -> Sequence[Size | None]:
-    """Validate the document sizes; None stands for the size of the query."""
-    if documents is None:
-        return [None]
-    chosen = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
-    for part in (part for task in tasks for part in parts_of(task)):
-        if not isinstance(part, _COMPARING):
-            raise UsageError(
-                f"documents={', '.join(map(str, chosen))} needs tasks that compare two texts (retrieval, reranking, STS, "
-                f"pair classification); {part.metadata.name} is of the type {part.metadata.type}. Score it without."
-            )
-    widest, narrowest = max(side.dim for side in chosen), min(size.dim for size in sizes)
-    # Of the default dims, those that are too wide are left out.
-    unpaired = [] if all_dims else [size for size in sizes if size.dim > widest]
-    if unpaired := [*unpaired, *(side for side in chosen if side.dim < narrowest)]:
-        raise UsageError(
-            f"{min(unpaired)} has no partner: queries can have at most as many dims as the documents. "
-            f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, chosen))}."
-        )
-    return chosen

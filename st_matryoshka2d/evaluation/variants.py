@@ -9,7 +9,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from st_matryoshka2d._hosts.mteb import compressed
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.costs import BITS
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
@@ -63,8 +62,8 @@ class Variant:
         return " ".join([str(self.size), *axis_labels(self.axes)])
 
 
-# Integer precisions, which are scaled to the range of some embeddings.
-RANGED = {"int8", "uint8", "int4", "uint4"}
+# Integer precisions, which are scaled to the range of some embeddings, and their lowest numbers.
+RANGED = {"int8": -128, "uint8": 0, "int4": -8, "uint4": 0}
 
 
 def precisions_of(given: str | Iterable[str]) -> list[str]:
@@ -84,10 +83,14 @@ def ranges_of(embeddings: Tensor) -> Tensor:
 
 
 def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -> Tensor:
-    """Reduce the precision of embeddings as mteb does; the result is float32 again."""
+    """Reduce the precision of embeddings as mteb's `CompressionWrapper` does; the result is float32 again."""
     if precision == AXES["precision"]:
         return embeddings
-    if precision in RANGED and ranges is not None:
-        # The wrapper computes ranges from its input, so put the wanted extremes on top.
-        return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
-    return compressed(embeddings, precision)
+    if precision == "binary":
+        return (embeddings > 0).float()
+    if precision not in RANGED:
+        return embeddings.to(getattr(torch, precision)).float()
+    low, high = ranges_of(embeddings) if ranges is None else ranges
+    steps = (high - low) / (2 ** BITS[precision] - 1)
+    numbers = torch.floor((torch.clamp(embeddings, low, high) - low) / steps) + RANGED[precision]
+    return torch.nan_to_num(numbers.float())  # of a constant coordinate

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.healing.regress import Sums, best_change
 from st_matryoshka2d.healing.states import Batches
-from st_matryoshka2d.model.backbone import core
 from st_matryoshka2d.model.kind import Kind
+from st_matryoshka2d.model.network import core
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -18,7 +18,6 @@ from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIG
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import parse_index, require_inside
-from st_matryoshka2d.hub.weights_fit import shapes_in
 from st_matryoshka2d.model.kind import Kind, kind_named
 
 WEIGHTS = "model.safetensors"
@@ -84,7 +83,7 @@ class Checkpoint:
             return None
         return entries if isinstance(entries, dict) else None
 
-    @property
+    @cached_property
     def module_folders(self) -> list[str]:
         """Folder of each module; of a single route, its modules and those outside of a `Router`."""
         if self.route is None:
@@ -173,7 +172,7 @@ class Checkpoint:
         shards = parse_index((folder / INDEX).read_bytes(), INDEX)
         return all((folder / shard).is_file() for shard in set(shards.values()))
 
-    @property
+    @cached_property
     def transformer_folders(self) -> list[str]:
         """Folders of the Transformers of a pipeline, several with a Router; without adapters."""
         folders = [self.transformer]
@@ -183,7 +182,7 @@ class Checkpoint:
             folders = [folder for folder in folders if self._is_read(folder) and self._is_transformer(folder)]
         return [folder for folder in folders if not self.is_adapter(folder)]
 
-    @property
+    @cached_property
     def adapter_folders(self) -> list[str]:
         """Folders of the Transformers that are saved as a PEFT adapter, without their base model."""
         folders = [self.transformer] if self.is_plain else sorted({str(PurePosixPath(path).parent) for path in self.files})
@@ -228,17 +227,6 @@ class Checkpoint:
     def within_transformer(self, file: str) -> str:
         """Path of a file in the Transformer's folder."""
         return join(self.transformer, file)
-
-    def check_files(self) -> None:
-        """Raise a ValueError that names the first broken safetensors or JSON file, if any."""
-        for path in sorted([*self.root.glob("*"), *self.root.glob("*/*")]):
-            if path.suffix == ".safetensors":
-                shapes_in(path)
-            elif path.suffix == ".json":
-                try:
-                    json.loads(path.read_text(encoding="utf-8"))
-                except (ValueError, RecursionError) as error:
-                    raise UsageError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
 
     def piece_folder(self, kept: Sequence[int]) -> Path:
         """Folder for the piece with some layers, counted from 0, in the repository's folder of the Hub client's cache."""

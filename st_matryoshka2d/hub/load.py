@@ -1,4 +1,4 @@
-"""Load a cut: only the weights that it needs are read, or downloaded from the Hub."""
+"""Load a cut: only the weights that it needs are downloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.load_readouts import add_readouts, load_table, own_tables, require_declared
 from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.source import Source, source_of
-from st_matryoshka2d.hub.weights import check_weights, read_config
+from st_matryoshka2d.hub.weights import check_files, check_weights, read_config
 from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.adapters import declare_from_adapters
 from st_matryoshka2d.model.copies import settled
@@ -51,7 +51,7 @@ def load(
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
+    """Load a model cut to a size; the weights of the other layers are not downloaded.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is
     unpickled. Code of the repository runs only with `trust_remote_code=True`, with which whole
@@ -178,7 +178,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> Any:
             raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        checkpoint.check_files()  # names the broken file, which a library's error seldom does
+        check_files(checkpoint)  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
     own_tables(model, kwargs)

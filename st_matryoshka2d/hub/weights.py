@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from posixpath import join
@@ -97,3 +98,15 @@ def check_weights(
     for _, folder in checkpoint.modules[1:]:
         if checkpoint.weights_in(folder) == (path := join(folder, BIN)):
             shapes_in(checkpoint.fetch(path))
+
+
+def check_files(checkpoint: Checkpoint) -> None:
+    """Raise a ValueError that names the first broken safetensors or JSON file, if any."""
+    for path in sorted([*checkpoint.root.glob("*"), *checkpoint.root.glob("*/*")]):
+        if path.suffix == ".safetensors":
+            shapes_in(path)
+        elif path.suffix == ".json":
+            try:
+                json.loads(path.read_text(encoding="utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error

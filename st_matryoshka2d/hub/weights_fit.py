@@ -17,8 +17,9 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.safetensors_header import read_header, short
-from st_matryoshka2d.model.backbone import find_backbone, made_by, text_lists
+from st_matryoshka2d.model.backbone import find_backbone, text_lists
 from st_matryoshka2d.model.copies import trial
+from st_matryoshka2d.model.network import made_by
 from st_matryoshka2d.sizes import layered
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times,

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_matryoshka2d._hosts.torch import COMPILED, around, hooks, is_saved, parts, put
+from st_matryoshka2d._hosts.torch import around, hooks, is_saved, parts, put
 from st_matryoshka2d._hosts.transformers import drop_captures
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import require_steady
 from st_matryoshka2d.model.copies import same, settings, trial
 from st_matryoshka2d.model.cut_config import cut_config
 from st_matryoshka2d.model.layers import Layers
+from st_matryoshka2d.model.network import core, refusal, refuse_compiled, require_network
 from st_matryoshka2d.model.packed import Packed, find_packed
 from st_matryoshka2d.sizes import layered
 
@@ -84,45 +85,8 @@ def find_backbone(model: nn.Module, layers: Layers | None = None) -> Backbone:
     return Backbone(layers or Layers(num_layers), *_FOUND[known])
 
 
-def core(model: PreTrainedModel) -> PreTrainedModel:
-    """Return the network below a head, such as the classifier of a reranker; the model itself if it has none."""
-    below: Any = model.base_model
-    network: PreTrainedModel = below
-    return network
-
-
-def made_by(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-    """Run a network; return the state after its last layer, and what its head makes of that, if it has one."""
-    below = core(network)
-    state: Tensor = below(**inputs).last_hidden_state
-    return [state] if below is network else [state, network(**inputs).logits]
-
-
 def _joined(start: str, path: str) -> str:
     return f"{start}.{path}".strip(".")
-
-
-def require_network(model: object) -> PreTrainedModel:
-    """Return a Hugging Face model; refuse others, such as that of another backend."""
-    if isinstance(model, PreTrainedModel):
-        return model
-    refuse_compiled(model)
-    way = "Merge the adapter first: `model[0].model = model[0].model.merge_and_unload()`."
-    if not hasattr(model, "merge_and_unload"):
-        way = "For ONNX or OpenVINO, load the model with backend='torch', cut it, save the cut and export that."
-    raise UsageTypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
-
-
-def refuse_compiled(model: object) -> None:
-    """Refuse a model that `torch.compile` wrapped, or a part of which, as the wrapper hides what a cut must copy."""
-    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
-        wrapper, _, last = path.rpartition(".")
-        if last == COMPILED:
-            raise UsageTypeError(
-                f"{type(module).__name__}{wrapper and f' ({wrapper})'} is wrapped by torch.compile, which hides its parts. "
-                f"Unwrap it, with its attribute `{COMPILED}`; or compile in place, with `model.compile()` instead of "
-                "`torch.compile(model)`. A cut can be compiled too."
-            )
 
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
@@ -248,12 +212,6 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
             model, f"Looked for modules that turn the output of {blocks}[-1] into its output, found {tail or 'none'}."
         )
     return tuple(tail)
-
-
-def refusal(model: nn.Module | type[nn.Module], reason: str) -> ValueError:
-    """Build the error for a model, or all of its class, that cannot be cut in depth."""
-    name = (model if isinstance(model, type) else type(model)).__name__
-    return ValueError(f"{name} cannot be cut in depth exactly, so it is not cut at all. {reason}")
 
 
 def architecture(model: PreTrainedModel) -> str:

@@ -18,10 +18,11 @@ from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.adapters import declare_from_adapters
-from st_matryoshka2d.model.backbone import Backbone, core, find_backbone, refuse_compiled, require_network
+from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.kind import Kind, kind_of
 from st_matryoshka2d.model.layers import Choice, Layers, rechosen
+from st_matryoshka2d.model.network import core, refuse_compiled, require_network
 from st_matryoshka2d.model.sides import on_route, with_modules
 from st_matryoshka2d.sizes import Size, full_size, layered
 

@@ -127,27 +127,13 @@ def fit_queries(
         _check(pipeline)
         pipeline, full = without_adapters(pipeline), pipeline.full
         counted = TokenCounts.of(pipeline)
-        existing = None
-        if embeddings is not None:
-            existing = Existing(embeddings, "documents", str(full), full.dim)
+        existing = None if embeddings is None else Existing(embeddings, "documents", str(full), full.dim)
         asked, empty = each_once(queries, "queries")
         hidden = None if show_progress_bar is None else not show_progress_bar
         embedder = _Embedder(pipeline.model, batch_size)
         stand_ins = StandIns(_SAMPLE)
-        total = len(documents) if isinstance(documents, Sized) else None
-        with progress("Documents", total, "documents", hidden) as bar:
-            left_out = add_documents(counted, documents, embedder.document, existing, stand_ins, bar)
-        left_out.tell()
+        fitted = _read(documents, counted, embedder, existing, stand_ins, hidden)
         empty.tell()
-        if (count := len(set(stand_ins.documents))) < 3:
-            few = "A token table needs at least 3 different documents, and serves those it saw"
-            raise UsageError(f"{few}; got {count}.")
-        if (fitted := left_out.total - len(left_out.rows)) < _FEW:
-            warn(
-                f"{fitted} documents tell little of the words of queries, so most rows of the "
-                "table hardly change. Pass all documents that are searched.",
-                DataWarning,
-            )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
         with progress("Queries and stand-ins", len(texts), "texts", hidden) as bar:
@@ -159,6 +145,31 @@ def fit_queries(
         with_queries = with_table(pipeline, table, agreement, read).model
         name_apart(with_queries, model, "queries")
         return with_queries
+
+
+def _read(
+    documents: Iterable[str],
+    counted: TokenCounts,
+    embedder: _Embedder,
+    existing: Existing | None,
+    stand_ins: StandIns,
+    hidden: bool | None,
+) -> int:
+    """Add all documents to the fit, and return how many; refuse too few, and warn of few."""
+    total = len(documents) if isinstance(documents, Sized) else None
+    with progress("Documents", total, "documents", hidden) as bar:
+        left_out = add_documents(counted, documents, embedder.document, existing, stand_ins, bar)
+    left_out.tell()
+    if (count := len(set(stand_ins.documents))) < 3:
+        few = "A token table needs at least 3 different documents, and serves those it saw"
+        raise UsageError(f"{few}; got {count}.")
+    if (fitted := left_out.total - len(left_out.rows)) < _FEW:
+        warn(
+            f"{fitted} documents tell little of the words of queries, so most rows of the table hardly change. Pass all "
+            "documents that are searched.",
+            DataWarning,
+        )
+    return fitted
 
 
 def _check(pipeline: Pipeline) -> None:

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.backbone import core, made_by
 from st_matryoshka2d.model.copies import rebuilt_from, same, settled, share_memory
 from st_matryoshka2d.model.kind import kind_of
+from st_matryoshka2d.model.network import core, made_by
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.table import Table
 from st_matryoshka2d.sizes import layered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import re
 import warnings
 from collections import Counter
@@ -14,7 +13,6 @@ import mteb
 import numpy as np
 import pytest
 import torch
-from mteb.models import CompressionWrapper
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate, truncate
@@ -23,7 +21,7 @@ from st_matryoshka2d.evaluation.embedding_cache import Memo
 from st_matryoshka2d.evaluation.embeddings import Embeddings, TextEncoder
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
 from st_matryoshka2d.evaluation.search import TaskSearch
-from st_matryoshka2d.evaluation.variants import Variant, quantise
+from st_matryoshka2d.evaluation.variants import Variant
 from tests.support import labels, search
 from tests.support.quick import quick
 from tests.support.sts import AsymmetricSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
@@ -119,14 +117,6 @@ def test_superseded_task_warns_once(tiny: SentenceTransformer, caplog: pytest.Lo
         quiet(tiny, Old(), num_layers=[1, 2], dims=[8, 16])
     assert sum("superseded" in record.message for record in caplog.records) == 1
     assert sum("superseded" in str(warning.message) for warning in caught) == 1
-
-
-def test_int8_of_few_texts_does_not_warn(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
-    logger = logging.getLogger(CompressionWrapper.__module__)
-    before = logger.level
-    with caplog.at_level(logging.INFO):
-        quantise(torch.randn(5, 4), "int8")
-    assert (caplog.records, list(recwarn), logger.level) == ([], [], before)
 
 
 MANY: dict[str, Any] = {"sizes": [Size(1, 15), Size(4, 32)]}

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from mteb.models import CompressionWrapper
+from datasets import Dataset
+from mteb.models import CompressionWrapper, ModelMeta
+from mteb.types import OutputDType
 from sentence_transformers import SentenceTransformer
+from torch.utils.data import DataLoader
 
 from st_matryoshka2d import Size
+from st_matryoshka2d.evaluation.variants import quantise, ranges_of
 from tests.support import families, labels, search
 from tests.support.quick import quick
 from tests.support.sts import AsymmetricSTS, LocalSTS, quiet
@@ -156,3 +160,29 @@ def test_int8_ranges_are_those_of_the_first_chunk(tiny: SentenceTransformer, mon
     grid = quiet(tiny, search.LocalRetrieval(), sizes=[size], precisions="int8", corpus_chunk_size=chunk)
     monkeypatch.setattr(CompressionWrapper, "_quantize_embeddings", within_the_first)
     assert_cell_is_mteb(grid, tiny, search.LocalRetrieval, size, "int8")
+
+
+@pytest.mark.filterwarnings("ignore:Estimating quantization parameters")
+@pytest.mark.parametrize("precision", ["int8", "uint8", "int4", "uint4", "binary", "float16", "bfloat16"])
+def test_embeddings_are_compressed_as_those_of_a_wrapped_model(tiny: SentenceTransformer, precision: str) -> None:
+    texts = [f"{size} {thing}" for size in ("a small", "a large", "no") for thing in ("cat", "car", "piano", "tree")]
+    embeddings = torch.from_numpy(tiny.encode(texts))
+
+    class Encoder:
+        mteb_model_meta = ModelMeta.create_empty()
+
+        def encode(self, *_: Any, **__: Any) -> torch.Tensor:
+            return embeddings
+
+    wrapper: Any = CompressionWrapper(Encoder(), OutputDType(precision))
+    loader = DataLoader(Dataset.from_dict({"text": texts}))
+    wanted = wrapper.encode(loader, task_metadata=None, hf_split="test", hf_subset="default")
+    assert torch.equal(quantise(embeddings, precision), torch.nan_to_num(torch.as_tensor(wanted).float()))
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint4"])
+def test_chunks_are_scaled_to_given_ranges(precision: str) -> None:
+    embeddings = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    whole, ranges = quantise(embeddings, precision), ranges_of(embeddings)
+    assert torch.equal(torch.cat([quantise(chunk, precision, ranges) for chunk in embeddings.split(7)]), whole)
+    assert torch.equal(quantise(2 * embeddings, precision, ranges).amax(0), whole.amax(0))

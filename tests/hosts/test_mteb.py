@@ -9,17 +9,14 @@ from typing import Any
 
 import mteb
 import pytest
-import torch
 from datasets import Dataset
 from mteb._create_dataloaders import _retrieval_texts
 from mteb.mocks import mock_tasks
-from mteb.models import CompressionWrapper, ModelMeta
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
-from mteb.types import OutputDType, PromptType
+from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
-from torch.utils.data import DataLoader
 
-from st_matryoshka2d._hosts.mteb import compressed, quiet_mteb
+from st_matryoshka2d._hosts.mteb import quiet_mteb
 from st_matryoshka2d._hosts.mteb_texts import document_texts, query_texts
 
 TURNS = [{"role": "user", "content": "a cat?"}, {"role": "assistant", "content": "a kitten."}]
@@ -50,24 +47,6 @@ def test_a_title_stands_before_its_text(columns: dict[str, list[str]]) -> None:
     documents = Dataset.from_dict({"id": list(map(str, range(len(columns["text"])))), **columns})
     assert document_texts(columns) == list(_retrieval_texts(documents, PromptType.document))
     assert document_texts(columns)[0] in ("a cat sleeps", "sat")
-
-
-@pytest.mark.filterwarnings("ignore:Estimating quantization parameters")
-@pytest.mark.parametrize("precision", ["int8", "uint8", "int4", "uint4", "binary", "float16", "bfloat16"])
-def test_embeddings_are_compressed_as_those_of_a_wrapped_model(tiny: SentenceTransformer, precision: str) -> None:
-    texts = [f"{size} {thing}" for size in ("a small", "a large", "no") for thing in ("cat", "car", "piano", "tree")]
-    embeddings = torch.from_numpy(tiny.encode(texts))
-
-    class Encoder:
-        mteb_model_meta = ModelMeta.create_empty()
-
-        def encode(self, *_: Any, **__: Any) -> torch.Tensor:
-            return embeddings
-
-    wrapper: Any = CompressionWrapper(Encoder(), OutputDType(precision))
-    loader = DataLoader(Dataset.from_dict({"text": texts}))
-    wanted = wrapper.encode(loader, task_metadata=None, hf_split="test", hf_subset="default")
-    assert torch.equal(compressed(embeddings, precision), torch.nan_to_num(torch.as_tensor(wanted).float()))
 
 
 def test_only_errors_of_mteb_are_logged(caplog: pytest.LogCaptureFixture) -> None:

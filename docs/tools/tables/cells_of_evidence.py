@@ -57,15 +57,14 @@ def of_half() -> Cells:
 
 
 def healed() -> Cells:
-    """Return what half of the layers keep, healed, beside those layers as they are and aligned, and without a matrix."""
-    rows = [["", "first and last layers", "aligned", "healed", "healed, without a matrix"]]
+    """Return what half of the layers keep, healed, beside those layers as they are and aligned."""
+    verbs = {name: verb for name, verb in FITS.items() if verb != "fit_queries"}
+    rows = [["", *verbs]]
     for model in MODELS:
         fits = _of_half(model)
         for name, shown in SETS.items():
-            if (made := fits.get((name, "heal", "unseen"))) is not None:
-                plain = fits.get((name, "heal, no map", "unseen"), made)
-                cells = [*(fits.get((name, verb, "unseen")) for verb in ("not aligned", "align")), made, plain]
-                rows.append([f"{model}: {shown}", *map(_percent, cells)])
+            if (name, "heal", "unseen") in fits:
+                rows.append([f"{model}: {shown}", *(_percent(fits.get((name, verb, "unseen"))) for verb in verbs.values())])
     return rows
 
 

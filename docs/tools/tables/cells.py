@@ -16,6 +16,7 @@ from cells_of_evidence import (
 from cells_of_files import one_file
 from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
+from cells_of_rerankers import rerankers
 from cells_of_vocabulary import questions, vocabularies, weights
 from reports import Cells
 
@@ -38,6 +39,7 @@ TABLES = {
     "rivals": public_rivals,
     "choices of layers": choices,
     "bytes on public tasks": public_index,
+    "rerankers": rerankers,
     "vocabularies": vocabularies,
     "questions": questions,
     "weights": weights,

@@ -185,6 +185,22 @@ def draw_alignment() -> Figure:
     return figure
 
 
+def draw_healing() -> Figure:
+    """Draw how far the states within a cut are from those of the whole model, before and after healing."""
+    table = pd.read_csv(RESULTS.parent / "healing_states" / "all-MiniLM-L6-v2.csv")
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    axes = figure.add_subplot(ylabel="error, % of the state")
+    read_by = ["layer 5 reads\n(layer 4 is missing)", "layer 6 reads", "the pooling reads"]
+    for place, (name, label, colour) in enumerate((("cut", "as it is", GONE), ("healed", "healed", KEPT))):
+        errors = table[table["model"] == name].sort_values("layer")["error"]
+        bars = axes.bar([row + 0.38 * (place - 0.5) for row in range(3)], errors, 0.36, color=colour, label=label)
+        axes.bar_label(bars, fmt="%.0f", color=INK)
+    axes.set_xticks(range(3), read_by)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def draw_unseen() -> Figure:
     """Draw what queries by a token table keep of search, by the share of the documents that it has read."""
     table = pd.read_csv(RESULTS.parent / "unseen" / "all-MiniLM-L6-v2.csv").query("verb == 'fit_queries'")
@@ -234,6 +250,7 @@ if __name__ == "__main__":
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),
         ("alignment", draw_alignment()),
+        ("healing", draw_healing()),
         ("unseen", draw_unseen()),
     ):
         figure.savefig(IMAGES / f"{name}.png", dpi=130, metadata={"Software": None})

@@ -80,7 +80,7 @@ def test_a_grid_is_what_mteb_says_of_each_cut(model: CrossEncoder) -> None:
 def test_a_grid_of_a_reranker_is_compared_and_recommended(model: CrossEncoder) -> None:
     grid = evaluate(model, [task("A"), task("B")], show_progress_bar=False)
     times = benchmark_latency(model, batch_size=4, rounds=2, show_progress_bar=False)
-    best = grid.with_latency(times).recommend(0.01)
+    best = grid.with_latency(times).recommend(0.01, cost="megabytes")  # times of few pairs vary
     assert best.size.num_layers == 1
     assert "1L-1d" in str(best)
     assert len(evaluate(model, task(), layers=[1, 4], show_progress_bar=False).sizes) == 1

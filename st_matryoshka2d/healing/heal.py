@@ -203,8 +203,7 @@ def _declare(healed: Any, texts: int, before: float, after: float) -> None:
     Declaration.of(healed.config).after_healing(told).write(healed.config)
     if texts < _FEW:
         warn(
-            f"{texts:,} different texts tell little of what the layers that left did, so those that stay hardly change: the "
-            f"mean cosine to the whole model's embeddings of texts left out was {before:.3f}, and is {after:.3f}. Pass some "
-            "10,000 texts like those that will be embedded.",
+            f"{texts:,} different texts or pairs are few: the agreement with the whole model on those left out of the fit "
+            f"was {before:.3f}, and is {after:.3f}. More usually give more; 10,000 are plenty.",
             DataWarning,
         )

@@ -63,7 +63,7 @@ MODELS: list[tuple[str, Make]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:40 documents tell little", "ignore:40 different texts tell little")
+@pytest.mark.filterwarnings("ignore:40 documents tell little", "ignore:40 different texts or pairs are few")
 @pytest.mark.parametrize(("line", "make"), MODELS, ids=[line for line, _ in MODELS])
 def test_a_model_is_the_librarys(line: str, make: Make, shell: Shell, tiny_folder: Path) -> None:
     result = shell(f"{line} --device cpu --out {{out}}/new")

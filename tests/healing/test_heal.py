@@ -20,7 +20,7 @@ from st_matryoshka2d.sizes import full_size
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, elastic, equal, normalized, readouts, turned
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*different texts tell little")
+pytestmark = pytest.mark.filterwarnings("ignore:.*different texts or pairs are few")
 
 MORE = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(120)]
 

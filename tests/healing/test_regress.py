@@ -16,7 +16,7 @@ from st_matryoshka2d.healing import regress
 from st_matryoshka2d.healing.regress import Sums, best_change
 from tests.support import families
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*different texts tell little")
+pytestmark = pytest.mark.filterwarnings("ignore:.*different texts or pairs are few")
 
 
 def rows(seed: int, noise: float) -> tuple[Tensor, Tensor]:

@@ -50,6 +50,12 @@ VERBS: dict[str, Callable[[Any], object]] = {
 FIRST = list(VERBS)[:3]
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a function that writes a folder before it refuses write none into the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
 class OVModelForFeatureExtraction:
     """Stands for optimum's class, which is no `nn.Module`: it has a config, and can be called."""
 

@@ -89,6 +89,8 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=20, help="of a core, to train a table")
     parser.add_argument("--read", nargs=2, type=int, default=READ, help="documents and short texts to align, at most")
+    parser.add_argument("--documents", type=int, help="that are searched, at most; needs another --out")
+    parser.add_argument("--draw", type=int, default=0, help="another half of the documents; needs another --out")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -98,7 +100,7 @@ def main() -> None:
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
     for verb in options.verbs:
         for name in options.sets:
-            of = PublicSet(options.data, name)
+            of = PublicSet(options.data, name, options.documents, options.draw)
             for share, fit in splits(of, options.data, options.shares, options.questions):
                 key = [model.name, name, verb, share, len(fit.questions)]
                 if (table[KEY] == key).all(axis=1).any():

@@ -115,8 +115,8 @@ def main() -> None:
         rows.append([name, f"{scored(model):.1f}", f"{took:.0f}" if "healed" in name else ""])
         print(rows[-1], getattr(model.config, "matryoshka_healed", ""), flush=True)
     about = (
-        f"Spearman x 100 on the {len(test):,} pairs for testing. The fit reads {len(read):,} pairs without labels. One core. "
-        "Written by `benchmarks/pair_scores.py`."
+        f"Spearman x 100 on the {len(test):,} pairs for testing. The fit reads {len(read):,} pairs without labels. "
+        "One core. Written by `benchmarks/pair_scores.py`."
     )
     options.out.mkdir(parents=True, exist_ok=True)
     report = "\n".join(["# Half of a model that scores pairs", "", about, "", *markdown(rows), ""])

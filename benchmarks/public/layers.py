@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -66,8 +67,8 @@ def healed(
     """Call `heal` on texts as `align` reads them; also leave out the map that it fits, if any."""
     total = full_size(model).num_layers
     depth = sixths * total // 6
-    layers = np.linspace(1, total, depth).round().astype(int).tolist() if spread else None
-    made = heal(model, _texts(of, read), num_layers=depth, layers=layers, steps=steps, show_progress_bar=False)
+    kept = [int(layer) for layer in np.linspace(1, total, depth).round()] if spread else None
+    made = heal(model, _texts(of, read), num_layers=depth, layers=kept, steps=steps, show_progress_bar=False)
     layers = [module for module in made if not isinstance(module, Dense)]
     if len(layers) == len(made):
         return {name: made}
@@ -76,7 +77,7 @@ def healed(
 
 def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], dict[str, SentenceTransformer]]]:
     """Name the ways to heal: to each sixth of the layers; and to half of them with gradient descent, or evenly spread."""
-    given: dict[str, dict[str, int]] = {
+    given: dict[str, dict[str, Any]] = {
         **{f"heal, {share}" if share else "heal": {"sixths": sixths} for sixths, share in _SIXTHS.items()},
         "heal, 200 steps": {"steps": 200},
         "heal, layers spread": {"spread": True},

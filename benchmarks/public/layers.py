@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -61,11 +62,13 @@ def _texts(of: Fit, read: tuple[int, int]) -> dict[str, list[str]]:
 
 
 def healed(
-    model: Remembering, of: Fit, read: tuple[int, int], name: str, *, sixths: int = 3, steps: int = 0
+    model: Remembering, of: Fit, read: tuple[int, int], name: str, *, sixths: int = 3, steps: int = 0, spread: bool = False
 ) -> dict[str, SentenceTransformer]:
     """Call `heal` on texts as `align` reads them; also leave out the map that it fits, if any."""
-    depth = sixths * full_size(model).num_layers // 6
-    made = heal(model, _texts(of, read), num_layers=depth, steps=steps, show_progress_bar=False)
+    total = full_size(model).num_layers
+    depth = sixths * total // 6
+    kept = [int(layer) for layer in np.linspace(1, total, depth).round()] if spread else None
+    made = heal(model, _texts(of, read), num_layers=depth, layers=kept, steps=steps, show_progress_bar=False)
     layers = [module for module in made if not isinstance(module, Dense)]
     if len(layers) == len(made):
         return {name: made}
@@ -73,12 +76,13 @@ def healed(
 
 
 def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], dict[str, SentenceTransformer]]]:
-    """Name the ways to heal: to each sixth of the layers, and to half of them with gradient descent."""
-    given = {f"heal, {share}" if share else "heal": (sixths, 0) for sixths, share in _SIXTHS.items()}
-    given["heal, 200 steps"] = 3, 200
-    return {
-        name: partial(healed, read=read, name=name, sixths=sixths, steps=steps) for name, (sixths, steps) in given.items()
+    """Name the ways to heal: to each sixth of the layers; and to half of them with gradient descent, or evenly spread."""
+    given: dict[str, dict[str, Any]] = {
+        **{f"heal, {share}" if share else "heal": {"sixths": sixths} for sixths, share in _SIXTHS.items()},
+        "heal, 200 steps": {"steps": 200},
+        "heal, layers spread": {"spread": True},
     }
+    return {name: partial(healed, read=read, name=name, **settings) for name, settings in given.items()}
 
 
 def trained(model: Remembering, of: Fit, read: tuple[int, int]) -> SentenceTransformer:

@@ -309,7 +309,7 @@ def test_an_index_page_has_absolute_links(monkeypatch: pytest.MonkeyPatch) -> No
     text, tag = readme_of_a_release(), f"v{st_matryoshka2d.__version__}"
     assert all(target.startswith("https:") for target in LINK.findall(text))
     assert f"](https://host/me/it/blob/{tag}/docs/index.md)" in text
-    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/kept.png"]
+    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/half.png"]
     assert 'pip install "st_matryoshka2d[all]"' in text
     assert "not on PyPI" not in text
     parts = [re.sub(r"(?s)\n## Install\n.*?\n\n(?=Without a GPU)", "", LINK.sub("", one)) for one in (text, README)]

@@ -179,6 +179,7 @@ FAMILIES = {**families.CONFIGS, **families.UNNAMED}
 STATES: dict[str, Make] = {
     **{kind: of_kind(kind) for kind in KINDS},
     **{f"{kind}, aligned": aligned(kind) for kind in KINDS},
+    "aligned with the first layers": aligned("mean, unit", "first", FIRST),
     "aligned with other layers": aligned("mean", {1: [3], 2: [2, 4]}, {1: [2], 2: [1, 3], 3: [0, 1, 2]}),
     "first layers": chosen("first", FIRST),
     "first layers of a router": chosen("first", FIRST, "router"),
@@ -310,6 +311,7 @@ QUICK = [
     "router",
     "three poolings, Dense, unit, aligned",
     "router, aligned",
+    "aligned with the first layers",
     "aligned with other layers",
     "layers 1, 3 and 4",
     "trained for the first layers",

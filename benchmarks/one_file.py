@@ -40,23 +40,18 @@ _CHUNK = 128  # documents that an interruption loses at most
 
 
 class Search:
-    """A public search task: its relevant documents, and others in random order, up to so many."""
+    """A public search task, and its documents by the whole model."""
 
     def __init__(self, whole: Remembering, data: Path, name: str, most: int | None) -> None:
-        self.set = PublicSet(data, name)
-        relevant = list(dict.fromkeys(place for places in self.set.relevant for place in places))
-        others = np.random.default_rng(0).permutation(len(self.set.documents)).tolist()
-        self.places = list(dict.fromkeys([*relevant, *others]))[:most]
-        documents = sorted((self.set.documents[place] for place in self.places), key=len)
+        self.set = PublicSet(data, name, most)
+        documents = sorted(self.set.documents, key=len)
         for start in range(0, len(documents), _CHUNK):
             whole.encode_document(documents[start : start + _CHUNK])
-        self.index: Rows = whole.encode_document([self.set.documents[place] for place in self.places])
+        self.index: Rows = whole.encode_document(self.set.documents)
 
     def score(self, encode: Callable[[list[str]], Rows]) -> float:
         """Return nDCG@10 (%)."""
-        scores = np.full((len(self.set.queries), len(self.set.documents)), -np.inf)
-        scores[:, self.places] = encode(self.set.queries) @ self.index.T
-        return float(self.set.ndcg(scores).mean())
+        return float(self.set.ndcg(encode(self.set.queries) @ self.index.T).mean())
 
 
 @dataclass(frozen=True)
@@ -200,7 +195,7 @@ def written(name: str, known: Mapping[str, Mapping[str, float]], sets: Mapping[s
     rows = [["", "MB", *(TASKS.get(each, each) for each in sets), "ms of a query"]]
     for way, row in known.items():
         rows.append([way, f"{row['MB']:.1f}", *(f"{row[each]:.1f}" if each in row else "" for each in [*sets, "ms"])])
-    searched = [f"{len(of.places):,} of {TASKS[each]}" for each, of in sets.items() if isinstance(of, Search)]
+    searched = [f"{len(of.set.documents):,} of {TASKS[each]}" for each, of in sets.items() if isinstance(of, Search)]
     about = (
         f"MB of the graph; Spearman x 100 on {PAIRS} pairs of STS-B by language; nDCG@10 of search, documents "
         f"by the whole model in float32: {', '.join(searched)}, the relevant ones among them. Milliseconds of a query on "

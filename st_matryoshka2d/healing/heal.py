@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from sentence_transformers.base.model import BaseModel
 
-from st_matryoshka2d.aligning.sample import Part, Texts, drawn, parts_of, warn_without_prompts
+from st_matryoshka2d.aligning.sample import Part, Text, Texts, drawn, parts_of, warn_without_prompts
 from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.healing.descend import descended
 from st_matryoshka2d.healing.judge import Judge
 from st_matryoshka2d.healing.outputs import OutputJudge
-from st_matryoshka2d.healing.pairs import Pairs
+from st_matryoshka2d.healing.pairs import Pairs, without_queries
 from st_matryoshka2d.healing.pieces import in_precision, own_cut, precision_of, reference, with_map
 from st_matryoshka2d.healing.repair import fits, repair
 from st_matryoshka2d.model.copies import share_memory
@@ -100,9 +100,10 @@ def heal(
         TypeError: `model` is none of these classes, a text is not a string, or a row is no pair.
         ValueError: No size is given, or both a size and numbers; a number is out of range; `layers`
             are no choice of them, or others than an aligned model has readouts for; there are fewer
-            than three different texts, or no prompt of that name; both a dict and a prompt are given;
-            embeddings are not finite; the model has a `truncate_dim`, starts with a `Router`, or has
-            layers that cannot be refitted, such as ALBERT, which runs one again and again.
+            than three different texts, or only pairs of one query; there is no prompt of that name;
+            both a dict and a prompt are given; embeddings are not finite; the model has a
+            `truncate_dim`, starts with a `Router`, or has layers that cannot be refitted, such as
+            ALBERT, which runs one again and again.
 
     Warns:
         DataWarning: Texts are empty or few. A model declares prompts, and the texts have none.
@@ -138,8 +139,7 @@ def heal(
             planned = fits(whole, Pipeline.of(healed, BaseModel).remade(copies).model.train(False), start.layers.kept(depth))
             sample, _ = drawn(parts, _SAMPLE, 4 if kind.no_dims else 4 * start.full.dim)
             warn_without_prompts(model, sample)
-            count = max(1, len(sample) // _HELD)
-            seen, held = sample[count:], sample[:count]
+            seen, held = without_queries(sample) if kind.reads_pairs else _left_out(sample)
             judge: Judge | OutputJudge = (
                 OutputJudge(kind, whole, seen, held, batch_size)
                 if kind.no_dims
@@ -168,6 +168,12 @@ def _parts(pipeline: Pipeline, texts: Any, prompt: str | None, prompt_name: str 
     if pipeline.kind.reads_pairs:
         return [Pairs(texts, chosen_prompt(pipeline.model, prompt, prompt_name))]
     return parts_of(pipeline.model, texts, prompt, prompt_name)
+
+
+def _left_out(sample: Sequence[Text]) -> tuple[Sequence[Text], Sequence[Text]]:
+    """Part texts in random order into those that are fitted, and others that tell how well."""
+    count = max(1, len(sample) // _HELD)
+    return sample[count:], sample[:count]
 
 
 def _start(

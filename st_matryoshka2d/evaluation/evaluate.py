@@ -72,9 +72,9 @@ def evaluate(
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5,
-            6]}`, as for `align`; a list is the only depth then. None for those that the model was
-            aligned or trained with, otherwise `"ends"`. `"first"` scores all depths in one forward
+        layers: Which layers the depths keep: `"first"`, `"ends"`, `"spread"`, or a dict such as
+            `{3: [1, 5, 6]}`, as for `align`; a list is the only depth then. None for those that the
+            model was aligned or trained with, otherwise `"ends"`. `"first"` scores all depths in one forward
             pass; `"ends"` runs the last layers of each again, 2.3 passes in all for a model of 6
             layers, 3.9 for one of 12.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size

@@ -47,6 +47,27 @@ def test_half_from_the_start_and_half_from_the_end(total: int, expected: dict[in
     assert all(few < many for few, many in pairwise(kept)), "each depth has those of the one below"
 
 
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (2, {1: [2]}),
+        (6, {1: [6], 2: [3, 6], 3: [2, 4, 6], 4: [1, 3, 4, 6], 5: [1, 2, 3, 4, 6]}),
+        (12, {2: [6, 12], 4: [3, 6, 9, 12], 6: [2, 4, 6, 8, 10, 12], 12: list(range(1, 13))}),
+    ],
+)
+def test_spread_evenly_with_the_last(total: int, expected: dict[int, list[int]]) -> None:
+    chosen = Layers(total).chosen("spread")
+    assert {depth: [layer + 1 for layer in chosen.kept(depth)] for depth in expected} == expected
+    assert chosen.named == "spread"
+
+
+def test_a_spread_cut_is_that_of_its_layers(tiny: SentenceTransformer) -> None:
+    spread, listed = truncate(tiny, num_layers=2, layers="spread"), truncate(tiny, layers=[2, 4])
+    assert (spread.encode(TEXTS) == listed.encode(TEXTS)).all()
+    with pytest.raises(ValueError, match="must be 'first', 'ends', 'spread' or a list"):
+        truncate(tiny, num_layers=2, layers="last")
+
+
 def table(model: SentenceTransformer) -> SentenceTransformer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

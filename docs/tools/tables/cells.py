@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cells_of_evidence import (
     choices,
+    elsewhere,
     healed,
     leaderboard,
     of_half,
@@ -38,6 +39,7 @@ TABLES = {
     "documents of other sets": other_sets,
     "rivals": public_rivals,
     "choices of layers": choices,
+    "sentences and classes": elsewhere,
     "bytes on public tasks": public_index,
     "rerankers": rerankers,
     "vocabularies": vocabularies,

@@ -7,6 +7,7 @@ from reports import RESULTS, Cells, reported
 
 __all__ = [
     "choices",
+    "elsewhere",
     "healed",
     "leaderboard",
     "of_half",
@@ -66,6 +67,12 @@ def healed() -> Cells:
             if (name, "heal", "unseen") in fits:
                 rows.append([f"{model}: {shown}", *(_percent(fits.get((name, verb, "unseen"))) for verb in verbs.values())])
     return rows
+
+
+def elsewhere() -> Cells:
+    """Return what half of the layers keep of sentences and classes, fitted to everyday sentences."""
+    table = reported("half_elsewhere/all-MiniLM-L6-v2.md")
+    return [table[""], *([name, *cells] for name, cells in table.items() if name)]
 
 
 def unseen_tables() -> Cells:

@@ -177,8 +177,10 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> Any:
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise UsageError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
-    except Exception:
+    except Exception as error:
         check_files(checkpoint)  # names the broken file, which a library's error seldom does
+        if checkpoint.adapter_folders:
+            error.add_note(f"{checkpoint.name} is a PEFT adapter that transformers and PEFT cannot load.")
         raise
     files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
     own_tables(model, kwargs)

@@ -18,12 +18,17 @@ from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, Checkpoint
 def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
     """Find a checkpoint from the arguments of `SentenceTransformer`, and pin its commit in them as `revision`."""
     name = os.fspath(name_or_path)
-    is_here = Path(name).exists()
-    if not is_here and (name.startswith((".", "~")) or Path(name).is_absolute()):
+    is_bare = not ("/" in name or name.startswith((".", "~")) or Path(name).is_absolute() or Path(name).exists())
+    return found(f"sentence-transformers/{name}" if is_bare and name not in ORIGINAL_TRANSFORMER_MODELS else name, kwargs)
+
+
+def found(name: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
+    """Find a folder, or the repository of exactly this name."""
+    if Path(name).exists():
+        return Checkpoint(name), kwargs
+    if name.startswith((".", "~")) or Path(name).is_absolute():
         raise FileNotFoundError(f"There is no folder {name}.")
-    if not is_here and "/" not in name and name not in ORIGINAL_TRANSFORMER_MODELS:
-        name = f"sentence-transformers/{name}"
-    return (Checkpoint(name), kwargs) if is_here else _pinned(name, kwargs)
+    return _pinned(name, kwargs)
 
 
 def _pinned(name: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:

@@ -14,7 +14,7 @@ from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIG
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
-from st_matryoshka2d.hub.reach import opened, within_reach
+from st_matryoshka2d.hub.reach import found, within_reach
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.readout_files import readout_file
@@ -80,11 +80,11 @@ def check_adapters(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, An
                 f"`base_model_name_or_path`, found {name!r}. Write the base model's folder or Hub id into it."
             )
         try:
-            base, _ = within_reach(*opened(name, {key: value for key, value in kwargs.items() if key != "revision"}), None)
+            base, _ = within_reach(*found(name, {key: value for key, value in kwargs.items() if key != "revision"}), None)
+            _require_safetensors(base, "", not base.is_offline, allow_bin)
         except Exception as error:
             error.add_note(f"{name} is the base model of the PEFT adapter {checkpoint.name}.")
             raise
-        _require_safetensors(base, "", not base.is_offline, allow_bin)
 
 
 def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:

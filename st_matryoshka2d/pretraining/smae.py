@@ -210,7 +210,7 @@ class SMAEForPreTraining(nn.Module):
         finished = {depth: self._parts.backbone.finish(encoder, state) for depth, state in states.items() if depth < full}
         return finished | {full: outputs.last_hidden_state}
 
-    def _project(self, states: list[Float[Tensor, "rows d"]]) -> Float[Tensor, "sizes*rows D"]:
+    def _project(self, states: list[Float[Tensor, "rows _"]]) -> Float[Tensor, "rows_of_sizes D"]:
         """Project each size to full width: V W over the first d rows of W, or the head over V and zeros."""
         if self.W is not None:
             return torch.cat([state @ self.W[: state.shape[1]].to(state.dtype) for state in states])

@@ -82,8 +82,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
 def test_a_broken_one_is_refused(how: str, folder: Path) -> None:
     damage, error, words = BROKEN[how]
     damage(folder)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as refused:
         load(folder, "2L-8d")
+    assert str(folder) in f"{refused.value} {' '.join(getattr(refused.value, '__notes__', []))}", "the adapter is named"
 
 
 def test_nothing_is_unpickled(folder: Path, tmp_path: Path) -> None:

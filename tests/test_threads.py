@@ -28,6 +28,7 @@ from st_matryoshka2d.losses import StarbucksLoss
 from st_matryoshka2d.model.depths import returning_states
 from tests.support.declared import declare_layers
 from tests.support.families import TEXTS
+from tests.support.quick import quick
 from tests.support.sts import LocalSTS
 
 THREADS = 8
@@ -81,13 +82,14 @@ def by_depth(model: SentenceTransformer) -> Any:
     return elastic.encode(TEXTS, num_layers=2, truncate_dim=16)
 
 
+@pytest.mark.parametrize("rounds", quick([1, 5], 1))
 @pytest.mark.parametrize("embed", [by_truncate, by_encode_sizes, by_depth])
-def test_every_thread_gets_the_right_embeddings(embed: Embed, tiny: SentenceTransformer) -> None:
+def test_every_thread_gets_the_right_embeddings(embed: Embed, rounds: int, tiny: SentenceTransformer) -> None:
     by_hand = copy.deepcopy(tiny)
     first, *_, last = by_hand[0].model.encoder.layer
     by_hand[0].model.encoder.layer = nn.ModuleList([first, last])
     expected = by_hand.encode(TEXTS)[:, :16]
-    for _ in range(3):
+    for _ in range(rounds):
         model = unknown(tiny)
         for found in at_once([lambda model=model: embed(model)] * THREADS):
             assert np.abs(found - expected).max() <= 1e-6
@@ -174,7 +176,7 @@ def test_a_model_and_its_shorter_cut_in_two_threads(minilm: SentenceTransformer)
     cut.max_seq_length = 16
     models = [minilm, cut] * 2
     expected = [model.encode(texts) for model in models]
-    calls = [lambda model=model: [model.encode(texts) for _ in range(5)] for model in models]
+    calls = [lambda model=model: [model.encode(texts) for _ in range(3)] for model in models]
     for right, found in zip(expected, at_once(calls), strict=True):
         assert all(np.abs(embeddings - right).max() <= 1e-5 for embeddings in found)
 

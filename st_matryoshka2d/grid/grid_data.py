@@ -93,6 +93,9 @@ class Scores(SavedTable):
         frame, items = self.frame, self.items
         for column, values in wanted.items():
             frame = grid_tables.narrowed(frame, column, values)
+        if len(frame) == len(self.frame):
+            return self
+        for column in wanted:
             items = items[items[column].isin(frame[column])]
         return replace(self, frame=frame, items=items)
 

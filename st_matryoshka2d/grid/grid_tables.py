@@ -91,13 +91,18 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
 
 def _check_ids(others: pd.DataFrame, main: pd.DataFrame, items: pd.DataFrame) -> None:
     """Refuse items of other metrics that are not those of the main score in the same order: a file holds ids once."""
-    if others.empty or items.empty:  # which may have no types to join on
-        return
-    both = others.merge(items, on=[*PLACE, "metric"])
-    of_main = with_items(main, items)[[*PLACE, "ids"]].rename(columns={"ids": "main_ids"})
-    for row in both.merge(of_main, on=PLACE, how="left").to_dict("records"):
-        if row["ids"] is not row["main_ids"] and row["ids"] != row["main_ids"]:
+    names = [*PLACE, "metric"]
+    of_score = dict(zip(_rows(items[names]), items["ids"], strict=True))
+    of_main = {score[:-1]: of_score.get(score) for score in _rows(main[names])}
+    for score in filter(of_score.__contains__, _rows(others[names])):
+        ids, wanted = of_score[score], of_main.get(score[:-1])
+        if ids is not wanted and ids != wanted:
+            row = dict(zip(names, score, strict=True))
             raise UsageError(f"{_where(row)}: the items of {row['metric']} must have the ids of the main score, in order.")
+
+
+def _rows(table: pd.DataFrame) -> Iterable[tuple[Any, ...]]:
+    return table.itertuples(index=False, name=None)
 
 
 def repeated(frame: pd.DataFrame) -> str:

@@ -19,6 +19,7 @@ from st_matryoshka2d.cli.app import app
 from st_matryoshka2d.losses import MultiSizeLoss
 from tests.support.families import ENDS, cut_by_hand
 from tests.support.pipelines import OTHERS, TEXTS
+from tests.support.quick import quick
 from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:(Nothing says that this model|This model was not|No interval is known)")
@@ -89,7 +90,7 @@ WAYS: dict[str, Callable[[GridResult, SentenceTransformer, Path], SentenceTransf
 }
 
 
-@pytest.mark.parametrize("layers", KEPT)
+@pytest.mark.parametrize("layers", quick(KEPT, None))
 def test_every_source_of_a_size_leads_to_its_layers(layers: str | None, tiny: SentenceTransformer, tmp_path: Path) -> None:
     loss = MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [SIZE, "4L-32d"], layers=layers)
     train(tiny, loss, tmp_path / "run", max_steps=1)

@@ -105,7 +105,7 @@ def test_what_a_folder_has(folder: Path) -> None:
     assert shapes == {"input_ids": [0, 0], "attention_mask": [0, 0], "sentence_embedding": [0, 16]}  # 0: any number
 
 
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("int8", quick([False, True], True))
 def test_a_table(int8: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
     tokens = table(tiny)
     embedder = export_onnx(tokens, tmp_path, int8=int8)

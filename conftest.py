@@ -82,10 +82,3 @@ def tiny(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
     model = copy.deepcopy(_tiny_bert)
     families.set_dropout(model, 0.0)
     return model
-
-
-@pytest.fixture(scope="session")
-def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the path to which the full checkpoint of a family is saved."""
-    root = tmp_path_factory.mktemp("families")
-    return lambda name: root / name.replace(" ", "-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -39,8 +40,18 @@ def requirement_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-") for requirement in requirements}
 
 
+@functools.cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """Every node of each file of the package."""
+    return {path: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for path in PACKAGE.rglob("*.py")}
+
+
+# Reads the metadata of all that is installed, which takes a second.
+distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def imports_of(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes()[path]:
         if isinstance(node, ast.Import):
             yield from (name.name.split(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -119,11 +130,11 @@ ROOMS = [*OF_MODELS, "plots", "report", "grid", "aligning", "healing", "queries"
 
 def modules() -> dict[str, set[str]]:
     """The modules of the package, and what each imports of it, also in functions and for type checking."""
-    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in nodes()}
     graph: dict[str, set[str]] = {}
     for name, path in found.items():
         graph[name] = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes()[path]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("st_matryoshka2d"):
                 base = (node.module or "").removeprefix("st_matryoshka2d").removeprefix(".")
                 inside = {f"{base}.{one.name}".removeprefix(".") for one in node.names}
@@ -156,13 +167,12 @@ OF_PYTHON = {"_fields", "_asdict", "_replace"}  # of named tuples
 
 
 def test_private_names_of_hosts_stand_behind_the_fence() -> None:
-    outside = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if path.parent.name != "_hosts"}
-    nodes = {path: list(ast.walk(ast.parse(text))) for path, text in outside.items()}
-    every = [node for of_file in nodes.values() for node in of_file]
+    outside = {path: of_file for path, of_file in nodes().items() if path.parent.name != "_hosts"}
+    every = [node for of_file in outside.values() for node in of_file]
     own = {node.name for node in every if isinstance(node, ast.FunctionDef)} | OF_PYTHON
     own |= {node.attr for node in every if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     own |= {node.id for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for path, of_file in nodes.items():
+    for path, of_file in outside.items():
         imports = [node for node in of_file if isinstance(node, ast.ImportFrom)]
         of_hosts = [node for node in imports if str(node.module).split(".")[0] in HOSTS]
         names = [name for node in of_hosts for name in [*str(node.module).split("."), *(one.name for one in node.names)]]
@@ -174,8 +184,8 @@ def test_private_names_of_hosts_stand_behind_the_fence() -> None:
 def test_one_file_names_what_a_config_declares() -> None:
     named = {
         path.name
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, of_file in nodes().items()
+        for node in of_file
         for name in (getattr(node, "attr", ""), getattr(node, "value", ""))
         if isinstance(name, str) and re.fullmatch(r"matryoshka_[a-z]+", name)
     }
@@ -193,18 +203,16 @@ DOORS = {
 
 def test_a_model_is_asked_once() -> None:
     asking = set()
-    for path in PACKAGE.rglob("*.py"):
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(function, ast.FunctionDef) and "Pipeline.of(" in ast.unparse(function.body):
-                asking.add(function.name)
+    for function in (node for of_file in nodes().values() for node in of_file):
+        if isinstance(function, ast.FunctionDef) and "Pipeline.of(" in ast.unparse(function.body):
+            asking.add(function.name)
     assert asking <= DOORS
 
 
 def test_imports_are_declared() -> None:
-    used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
-    distributions = importlib.metadata.packages_distributions()
+    used = {name for path in nodes() for name in imports_of(path)} - set(sys.stdlib_module_names)
     optional = {"peft", "jaxtyping"}  # for a model that has its layers; for annotations
-    needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
+    needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in distributions()[name]])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
         [one for extra in ("train", "eval", "plot", "report", "cli", "onnx") for one in extras[extra]]
@@ -214,7 +222,7 @@ def test_imports_are_declared() -> None:
 def test_each_library_of_an_extra_is_told_by_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     for name, extra in EXTRAS.items():
-        dists = requirement_names(importlib.metadata.packages_distributions()[name])
+        dists = requirement_names(distributions()[name])
         assert dists & requirement_names(extras[extra]), name
 
 
@@ -309,7 +317,7 @@ def test_an_index_page_has_absolute_links(monkeypatch: pytest.MonkeyPatch) -> No
     text, tag = readme_of_a_release(), f"v{st_matryoshka2d.__version__}"
     assert all(target.startswith("https:") for target in LINK.findall(text))
     assert f"](https://host/me/it/blob/{tag}/docs/index.md)" in text
-    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/kept.png"]
+    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/half.png"]
     assert 'pip install "st_matryoshka2d[all]"' in text
     assert "not on PyPI" not in text
     parts = [re.sub(r"(?s)\n## Install\n.*?\n\n(?=Without a GPU)", "", LINK.sub("", one)) for one in (text, README)]

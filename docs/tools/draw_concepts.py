@@ -56,18 +56,14 @@ def draw_kept() -> Figure:
 
 def draw_half() -> Figure:
     """Draw what queries by half of the layers, or by a token table, keep of search in documents that no fit has read."""
-    models = {
-        "all-MiniLM-L6-v2": "3 of 6 layers",
-        "all-mpnet-base-v2": "6 of 12 layers",
-        "multilingual-e5-small": "6 of 12 layers",
-    }
+    models = {"all-MiniLM-L6-v2": "3 of 6 layers", "multilingual-e5-small": "6 of 12 layers"}
     ways = {
         "not aligned": ("first and last layers, as they are", GONE),
         "heal": ("healed", KEPT),
         "align": ("aligned", "#8CC4E6"),
         "fit_queries": ("no layer: a token table", TEACHER),
     }
-    figure = Figure(figsize=(11, 3.9), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), TASKS.items(), strict=True):
         for row, model in enumerate(models):
             table = pd.read_csv(RESULTS.parent / "unseen" / f"{model}.csv")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.aligned_model import check_modules, placed, starting_point, trained_narrow, without_readouts
+from st_matryoshka2d.aligning.aligned_model import (
+    check_modules,
+    declared,
+    placed,
+    starting_point,
+    trained_narrow,
+    without_readouts,
+)
 from st_matryoshka2d.aligning.other_embeddings import Into, Target, target_of
 from st_matryoshka2d.aligning.other_space import fit_other
 from st_matryoshka2d.aligning.own_space import Fit, fit
@@ -20,10 +25,9 @@ from st_matryoshka2d.aligning.sample import Part, Text, Texts, drawn, gather, pa
 from st_matryoshka2d.cutting.cut import without_adapters
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.agreement_table import agreement_text
-from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout, least_depth
+from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 _SAMPLE = 20_000  # texts that are fitted; more hardly improve the fit
@@ -178,7 +182,7 @@ def align(
             warn(told, DataWarning)
         if result.rotated:
             warn(_ROTATED)
-        aligned = _declared(placed(start, result), model, small, result, target)
+        aligned = declared(placed(start, result), model, small, result, target)
         if show_progress_bar:
             name = target.name if target else None
             tqdm.write(agreement_text(aligned.declaration.agreement, name))
@@ -246,24 +250,3 @@ def _rotation(pipeline: Pipeline, rotation: Rotation | None) -> Rotation | None:
     """Keep coordinates that training relied on, or that an index of an aligned model has."""
     aligned = any(isinstance(module, Readout) for module in pipeline.model.modules())
     return "keep" if aligned or (rotation is None and trained_narrow(pipeline)) else rotation
-
-
-def _declared(
-    aligned: Pipeline, model: SentenceTransformer, small: Sequence[Size], result: Fit, target: Target | None
-) -> Pipeline:
-    """Write maps, sizes, their agreement and a new name into the config and card."""
-    aligned.model.model_card_data.add_tags("aligned")
-    full, what, into = aligned.full, "aligned", None
-    depths = range(1, full.num_layers + 1)
-    if target is None:
-        narrow = {Size(full.num_layers, size.dim) for size in small}
-        sizes = {*small, *narrow, *(Size(depth, full.dim) for depth in depths)}
-    else:
-        sizes, into = {*sizes_product(depths, target.dims)}, target.name
-        what = "into-" + re.sub(r"[^\w.-]+", "-", into.rpartition("/")[2])
-        if target.similarity is not None:
-            aligned.model.similarity_fn_name = target.similarity
-    readouts = [*range(least_depth(aligned.model), 1), *depths[:-1]]
-    name_apart(aligned.model, model, what)
-    declared = aligned.declaration.aligned(sizes, readouts, result.agreement, into)
-    return aligned.declare(replace(declared, layers=aligned.layers.written()))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d._hosts.torch import around
+from st_matryoshka2d.aligning.other_embeddings import Target
 from st_matryoshka2d.aligning.own_space import Fit
 from st_matryoshka2d.cutting.exactness import check_routes
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.copies import share_memory
+from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.layers import ENDS, FIRST, Choice, ends
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.readout import Readout, least_depth
 from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.sizes import Size, sizes_product
 
 # The losses of sentence-transformers and the paper's title. The word alone is in links of every
 # card that it writes.
@@ -119,3 +124,24 @@ def _dense(hidden: nn.Linear, dtype: torch.dtype) -> Dense:
         dense = Dense(hidden.in_features, hidden.out_features, activation_function=nn.ReLU())
     dense.linear = hidden.to(dtype)
     return dense
+
+
+def declared(
+    aligned: Pipeline, model: SentenceTransformer, small: Sequence[Size], fit: Fit, target: Target | None
+) -> Pipeline:
+    """Write maps, sizes, their agreement and a new name into the config and card."""
+    aligned.model.model_card_data.add_tags("aligned")
+    full, what, into = aligned.full, "aligned", None
+    depths = range(1, full.num_layers + 1)
+    if target is None:
+        narrow = {Size(full.num_layers, size.dim) for size in small}
+        sizes = {*small, *narrow, *(Size(depth, full.dim) for depth in depths)}
+    else:
+        sizes, into = {*sizes_product(depths, target.dims)}, target.name
+        what = "into-" + re.sub(r"[^\w.-]+", "-", into.rpartition("/")[2])
+        if target.similarity is not None:
+            aligned.model.similarity_fn_name = target.similarity
+    readouts = [*range(least_depth(aligned.model), 1), *depths[:-1]]
+    name_apart(aligned.model, model, what)
+    told = aligned.declaration.aligned(sizes, readouts, fit.agreement, into)
+    return aligned.declare(replace(told, layers=aligned.layers.written()))

@@ -59,10 +59,10 @@ def _is_new(folder: Path) -> Path:
 
 def _read_layers(text: str) -> str | list[int]:
     """Read a choice of layers; typer shows the error with the name of the option."""
-    if text in ("first", "ends"):
+    if text in ("first", "ends", "spread"):
         return text
     if not all(number.isdigit() for number in text.split(",")):
-        raise ValueError(f"expected first, ends or numbers such as 1,5,6, got {text!r}.")
+        raise ValueError(f"expected first, ends, spread or numbers such as 1,5,6, got {text!r}.")
     return [int(number) for number in text.split(",")]
 
 
@@ -108,8 +108,8 @@ _COLUMN = (
     "is put before the column text, as in a search."
 )
 _LAYERS = (
-    "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6; "
-    "by default those that the model was aligned or trained with, otherwise ends."
+    "Which layers to keep: first, ends (the first and the last ones), spread (evenly, with the last), or numbers such as "
+    "1,5,6; by default those that the model was aligned or trained with, otherwise ends."
 )
 _OUT = "New folder to save the model in."
 

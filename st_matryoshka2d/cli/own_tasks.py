@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 Own: TypeAlias = tuple[str, dict[str, Path], list[Any], dict[str, str]]
 
 
-def pairs_in(make: str, paths: list[Path] | None, text_column: list[str] | None, **value: str) -> list[Own]:
+def own_files(
+    pairs: list[Path] | None,
+    labelled_pairs: list[Path] | None,
+    search: tuple[Path, Path, Path] | None,
+    text_column: list[str] | None,
+    value_column: str | None,
+) -> list[Own]:
+    """Read all files of a user, of which `task_of` makes tasks."""
+    scored = _pairs_in("sts_task", pairs, text_column, score=value_column or "score")
+    return scored + _pairs_in("pair_task", labelled_pairs, text_column, label=value_column or "label") + _search_in(search)
+
+
+def _pairs_in(make: str, paths: list[Path] | None, text_column: list[str] | None, **value: str) -> list[Own]:
     """Read files of pairs; `value` is the column of scores or labels, by the maker's name for it."""
     texts = text_column or ["sentence1", "sentence2"]
     if len(texts) != 2:
@@ -27,7 +39,7 @@ def pairs_in(make: str, paths: list[Path] | None, text_column: list[str] | None,
     return [(make, {"pairs": path}, [table], {**columns, "name": _name(path)}) for path, table in tables.items()]
 
 
-def search_in(paths: tuple[Path, Path, Path] | None) -> list[Own]:
+def _search_in(paths: tuple[Path, Path, Path] | None) -> list[Own]:
     """Read documents, queries and judgments."""
     if paths is None:
         return []

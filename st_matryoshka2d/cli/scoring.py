@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,11 +23,13 @@ from st_matryoshka2d.cli.options import (
     output_file,
     size_option,
 )
-from st_matryoshka2d.cli.own_tasks import pairs_in, search_in, task_of
+from st_matryoshka2d.cli.own_tasks import own_files, task_of
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
+
+    from st_matryoshka2d import GridResult
 
 _TASK = typer.Option(help="mteb task or benchmark, such as NanoBEIR.")
 _PAIRS = input_file("Your own pairs of texts with a score of how similar they are")
@@ -82,15 +84,13 @@ def grid(
 
         st-matryoshka2d grid all-MiniLM-L6-v2 --task STSBenchmark --out grid.parquet
     """
-    if not (task or pairs or labelled_pairs or search):
-        raise UsageError("Say what to score on: --task, --pairs, --labelled-pairs or --search.")
     if cache is not None:
         check_writable(cache)
-    own = pairs_in("sts_task", pairs, text_column, score=value_column or "score")
-    own += pairs_in("pair_task", labelled_pairs, text_column, label=value_column or "label")
-    own += search_in(search)
+    own = own_files(pairs, labelled_pairs, search, text_column, value_column)
+    if not (task or own):
+        raise UsageError("Say what to score on: --task, --pairs, --labelled-pairs or --search.")
 
-    from st_matryoshka2d import benchmark_latency, evaluate, load
+    from st_matryoshka2d import evaluate, load
 
     tasks: list[AbsTask | str] = [*(task or []), *(task_of(*files) for files in own)]
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
@@ -109,16 +109,23 @@ def grid(
     )
     typer.echo(result)
     if times is not None:
-        together, rounds = (1, 100) if times == "query" else (batch_size, 30)
-        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=together, rounds=rounds, int8=int8)
-        result = result.with_latency(timed)
-        typer.echo(f"\n{timed.to_string(index=False)}")
+        result = _timed(result, opened, batch_size=1 if times == "query" else batch_size, int8=int8)
     if out is not None:
         result.save(out)
         written(out)
     if plot is not None:
         result.plot(plot)
         written(plot)
+
+
+def _timed(result: GridResult, model: Any, batch_size: int, int8: bool) -> GridResult:
+    """Time the depths of a grid, and print the times."""
+    from st_matryoshka2d import benchmark_latency
+
+    rounds = 100 if batch_size == 1 else 30
+    times = benchmark_latency(model, sizes=result.sizes, batch_size=batch_size, rounds=rounds, int8=int8)
+    typer.echo(f"\n{times.to_string(index=False)}")
+    return result.with_latency(times)
 
 
 _MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by default 0.97.")

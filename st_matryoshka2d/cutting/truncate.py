@@ -51,11 +51,12 @@ def truncate(
             gave a token table: the cut is that table, a `StaticEmbedding`, and has no prompts,
             because its rows contain what they do.
         dim: Dimensions to keep, 1..D; None for all. Only a `SentenceTransformer` has some to choose from.
-        layers: Which layers to keep: `"first"`, `"ends"`, half of them from the start and half from
-            the end, or a list, counted from 1, such as `[1, 5, 6]`. None for those that the model
-            was aligned or trained with, otherwise `"ends"`, which scores far better than `"first"`
-            if nothing was, and runs as fast. A model that another package trained for its first
-            layers does not say so: pass `"first"`.
+        layers: Which layers to keep: `"first"`; `"ends"`, half of them from the start and half from
+            the end; `"spread"`, evenly spread ones with the last, such as 2, 4 and 6; or a list,
+            counted from 1, such as `[1, 5, 6]`. None for those that the model was aligned or
+            trained with, otherwise `"ends"`, which scores far better than `"first"` if nothing was,
+            and runs as fast. A model that another package trained for its first layers does not say
+            so: pass `"first"`. For a reranker, `"spread"` may be far better.
         vocabulary: Texts like those that will be embedded, ten thousand or more of each language: a
             list, a column or a generator, or a dict of languages with their texts, which count
             alike and are measured each. A tenth of them tells what the cut costs, before its

@@ -72,9 +72,9 @@ def evaluate(
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5,
-            6]}`, as for `align`; a list is the only depth then. None for those that the model was
-            aligned or trained with, otherwise `"ends"`. `"first"` scores all depths in one forward
+        layers: Which layers the depths keep: `"first"`, `"ends"`, `"spread"`, or a dict such as
+            `{3: [1, 5, 6]}`, as for `align`; a list is the only depth then. None for those that the
+            model was aligned or trained with, otherwise `"ends"`. `"first"` scores all depths in one forward
             pass; `"ends"` runs the last layers of each again, 2.3 passes in all for a model of 6
             layers, 3.9 for one of 12.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size
@@ -121,20 +121,19 @@ def evaluate(
         return _of_reranker(
             Pipeline.of(model, CrossEncoder), tasks, num_layers, sizes, layers, only, batch_size, show_progress_bar
         )
-    pair = sides_of(model)
-    pipeline = None if pair else Pipeline.of(model)
-    full, of_documents = map(full_size, pair.values()) if pipeline is None else [pipeline.full] * 2
-    if pair:
+    stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
+    if pair := sides_of(model):
         require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
-        num_layers, documents = [full.num_layers], of_documents
-    # a table embeds the queries of some asymmetric models
-    least = 0 if pair else least_depth(model)
+        require_search(chosen)
+        full, of_documents = map(full_size, pair.values())
+        # its depths are given, and a table may embed the queries
+        num_layers, documents, least, pipeline = [full.num_layers], of_documents, 0, None
+    else:
+        pipeline = Pipeline.of(model)
+        full, of_documents, least = pipeline.full, pipeline.full, least_depth(model)
     wanted = sizes_to_score(num_layers, dims, sizes, full, least, layers)
     if pipeline is not None:
         pipeline = keeping(pipeline, layers, wanted)
-    stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
-    if pair:
-        require_search(chosen)
     existing = None
     if embeddings is not None:
         documents = of_documents if documents is None else documents
@@ -142,23 +141,12 @@ def evaluate(
     sides = document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
     if existing is not None:
         require_whole_documents(chosen, sides, of_documents)
-    variants = [
-        Variant(size, precision, documents=side)
-        for side, precision, size in product(sides, stored, wanted)
-        if side is None or size.dim <= side.dim
-    ]
+    cells = product(sides, stored, wanted)
+    variants = [Variant(size, as_, documents=side) for side, as_, size in cells if side is None or size.dim <= side.dim]
+    how: dict[str, Any] = {"n_jobs": n_jobs, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
+    how |= {"cache": cache, "existing": existing, "show_progress_bar": show_progress_bar}
     whole: Any = pipeline or model
-    grid = score_variants(
-        whole,
-        chosen,
-        variants,
-        cache=cache,
-        n_jobs=n_jobs,
-        batch_size=batch_size,
-        corpus_chunk_size=corpus_chunk_size,
-        show_progress_bar=show_progress_bar,
-        existing=existing,
-    )
+    grid = score_variants(whole, chosen, variants, **how)
     return grid if pipeline is None else replace(grid, layers=pipeline.layers.named)
 
 

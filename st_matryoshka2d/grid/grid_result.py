@@ -158,19 +158,11 @@ class GridResult(Scores):
     ) -> recommend.Recommendation:
         """Choose the size to ship: the cheapest one that is good enough and within the budget.
 
-        The cheapest size is the one with the least time (without latency: the fewest layers), then
-        the fewest bytes, then the best score; `cost` puts another cost first. Scores are relative
-        to the largest size of the grid, at its highest precision.
-
-        A size keeps enough of the score if the lower end of its share's interval reaches
-        `min_score`. Intervals come from resampling the examples of the grid, and their lower ends
-        hold for all sizes at once, with 95 % confidence. If a cheaper size may keep enough too, the
-        answer names it. A grid `from_agreement` has no intervals: it chooses layers alone, by their
-        agreement at all dims, with as many dims as `max_bytes` allows.
-
-        With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`:
-        `size` for queries and `documents` for documents, which `asymmetric` joins in one model. The
-        time of a pair is that of one document and of its queries.
+        The cheapest size has the least time (without latency: the fewest layers), then the fewest
+        bytes, then the best score. It keeps enough of the score of the largest size if the lower end
+        of its share's interval reaches `min_score`: intervals come from resampling the examples of
+        the grid, and hold for all sizes at once, with 95 % confidence. A grid `from_agreement` has
+        none: it chooses layers alone, with as many dims as `max_bytes` allows.
 
         Args:
             min_score: Fraction of the largest size's score to keep. None: the best score within the
@@ -180,15 +172,15 @@ class GridResult(Scores):
                 binary.
             max_megabytes: Millions of bytes of a file, as in the `megabytes` of
                 `benchmark_latency`: of a checkpoint, or with its `int8=True` of an exported graph.
-                Needs `with_latency`. A smaller `vocabulary=` of `truncate` lowers those of all
-                sizes.
+                Needs `with_latency`.
             task: Name of one task; None for the mean over tasks.
             metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
             reference: Grid to which scores are relative, such as that of the model before training;
                 None for this grid.
             queries_per_document: Expected queries over the life of the index, divided by its
-                documents; needs `with_latency`. None: documents have the size of the query, or the
-                one that the grid was scored with.
+                documents; needs `with_latency`. It chooses a pair of sizes from a grid scored with
+                `documents=`, by the time of a document and its queries; `asymmetric` joins them in
+                one model. None: documents have the size of the query, or the one of the grid.
             cost: What counts first, one of the costs of `pareto`: `"bytes"` for the smallest
                 vector, `"megabytes"` for the smallest file. None for the time.
 
@@ -252,20 +244,18 @@ class GridResult(Scores):
     ) -> None:
         """Write one page of HTML that shows the grid, opens offline, and can be sent to others.
 
-        It has a heat map of the mean over tasks, and scores against bytes of a vector, and against
-        time and megabytes of a file if all grids have them, with the Pareto fronts. Sliders
-        set the share of the score to keep and the bytes of a vector: the page marks the size that
-        `recommend` returns for these, and says it in the same words. What is known of a size is
-        under the pointer and in a table.
+        It has a heat map of the mean over tasks, and scores against every cost that all grids have.
+        Sliders set the share of the score to keep and the bytes of a vector: the page marks the size
+        that `recommend` returns for these, and says it in the same words.
 
         Args:
             path: File to write, `.html`; some hundred kilobytes.
             beside: Other grids of the same tasks, such as those of other models, to show side by
                 side, in one scale of colours.
             title: Title; None for the names of the models and the tasks.
-            min_score: As for `recommend`: where the slider for the share stands at first.
+            min_score: As for `recommend`: where its slider stands at first.
             max_ms: As for `recommend`.
-            max_bytes: As for `recommend`: where the slider for bytes stands at first.
+            max_bytes: As for `recommend`: where its slider stands at first.
             max_megabytes: As for `recommend`.
             reference: As for `recommend`.
 

@@ -110,15 +110,15 @@ def positive(value: object, name: str, example: str) -> float:
     return number
 
 
-def met(table: pd.DataFrame, limits: Sequence[Limit], *, surely: bool) -> NDArray[np.bool_]:
-    """Mark the sizes that have a score and meet all limits; `surely`: with the lower ends of shares."""
+def met(table: pd.DataFrame, limits: Sequence[Limit]) -> NDArray[np.bool_]:
+    """Mark the sizes that have a score and surely meet all limits: with the lower ends of shares, where they are known."""
     marks = table["score"].notna()
     for limit in limits:
         values = table[limit.column]
         if limit.column != "relative":
             marks &= values <= limit.bound
         else:
-            marks &= (table["relative_low"].fillna(values) if surely else values) >= limit.bound
+            marks &= table["relative_low"].fillna(values) >= limit.bound
     return marks.to_numpy()
 
 
@@ -134,7 +134,7 @@ def what_there_is(table: pd.DataFrame, limits: Sequence[Limit]) -> str:
     near = []
     for limit in limits:
         others = [other for other in limits if other is not limit]
-        if (rows := table[met(table, others, surely=True)]).size:
+        if (rows := table[met(table, others)]).size:
             near.append(limit.relaxed(rows))
     if near:
         return f"{wanted}. Relax {'one' if len(limits) > 1 else 'it'}: {', or '.join(near)}."

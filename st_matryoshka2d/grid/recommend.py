@@ -19,12 +19,7 @@ from st_matryoshka2d.grid.pareto_front import checked_costs, time_column
 from st_matryoshka2d.grid.pivots import layers_by_depth, layers_note
 from st_matryoshka2d.sizes import Size
 
-NO_SCORE = (
-    "This is the agreement of the layers, at all dims, with the whole model, on texts without labels. "
-    "It is not a score, and does not say what fewer dims cost: with labelled data, score the size, "
-    "with `evaluate` or the command `grid`."
-)
-_WHOLE = "Fewer layers agree less. Agreement falls faster than scores: ask for 0.8, for example."
+_NO_SCORE = "Agreement is no score: with labelled data, score the size, with `evaluate` or the command `grid`."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +31,6 @@ class Recommendation:
         full: The row of the largest size.
         share_of: The score that `relative` refers to, in words.
         examples: The queries or pairs behind the intervals; 0 if no interval is known.
-        doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
         measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"`
             with the whole model, as `align` measured it.
         layers: Which layers the size keeps, for `truncate(model, best.size, layers=best.layers)`.
@@ -57,7 +51,6 @@ class Recommendation:
     full: pd.Series[Any]
     share_of: str
     examples: int = 0
-    doubt: str = ""
     measure: str = SCORE
     layers: str | list[int] | None = None
 
@@ -94,9 +87,12 @@ class Recommendation:
         if math.isfinite(chosen["megabytes"]):
             cost += f", {self._instead('megabytes', '.3g', 'MB')}"
         share = share_text(chosen, self.examples)
-        kept = {self.size.num_layers: self.layers} if self.layers else {}
-        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else "", *layers_note(kept, self.size)]
-        return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
+        lines = [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}"]
+        if self.measure == AGREEMENT:
+            lines.append(_NO_SCORE)
+        if self.layers:
+            lines += layers_note({self.size.num_layers: self.layers}, self.size)
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -151,18 +147,13 @@ class Candidates:
         ranked = self.table.sort_values(order, ascending=[column != "score" for column in order])
         if self.measure == AGREEMENT:
             ranked = ranked.sort_values("dim", ascending=False, kind="stable")
-        surely, perhaps = (met(ranked, limits, surely=surely) for surely in (True, False))
-        before = ranked[: surely.argmax()] if surely.any() else ranked
-        doubt = _doubt(before[perhaps[: len(before)]], limits, self.examples)
-        if not surely.any():
+        good = met(ranked, limits)
+        if not good.any():
             there_is = what_there_is(self.table.dropna(subset="score"), limits)
-            refusal = f"No size of {len(ranked)} meets every limit: {there_is}"
-            raise UsageError(f"{refusal} {doubt}".strip())
-        frame = ranked.iloc[np.argsort(~surely, kind="stable")].reset_index(drop=True)
-        if self.measure == AGREEMENT and frame["num_layers"][0] == self.full["num_layers"]:
-            doubt = _WHOLE
+            raise UsageError(f"No size of {len(ranked)} meets every limit: {there_is}")
+        frame = ranked.iloc[np.argsort(~good, kind="stable")].reset_index(drop=True)
         layers = self.layers.get(int(frame["num_layers"][0]))
-        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure, layers)
+        return Recommendation(frame, self.full, self.share_of, self.examples, self.measure, layers)
 
 
 def candidates(
@@ -182,7 +173,7 @@ def candidates(
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
         raise UsageError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
-    full = compared = required_full(table)
+    full = compared = _required_full(table)
     whole = grid
     share_of = f"the {measure} of {reference_name(full, grid.full_size)}"
     if reference is not None:
@@ -218,15 +209,7 @@ def share_text(row: pd.Series[Any], examples: int) -> str:
     return f"{share:.1f} %{about}"
 
 
-def _doubt(unsure: pd.DataFrame, limits: Sequence[Limit], examples: int) -> str:
-    """Name the first size whose share may or may not be enough."""
-    if unsure.empty:
-        return ""
-    row, wanted = unsure.iloc[0], next(limit.wanted for limit in limits if limit.column == "relative")
-    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {share_text(row, examples)}."
-
-
-def required_full(table: pd.DataFrame) -> pd.Series[Any]:
+def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     """Return the row of the largest size; refuse one that shares cannot refer to."""
     full, compared = full_row(table), "Scores are relative to the largest size, but"
     if full is None:
@@ -252,5 +235,5 @@ def _reference(
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
             "different tasks cannot be compared. Choose one `task`, or score both on the same tasks."
         )
-    full = required_full(costs(reference.frame, reference.latency, task, metric=metric))
+    full = _required_full(costs(reference.frame, reference.latency, task, metric=metric))
     return reference, full, f"the reference's {measure} at {reference_name(full, reference.full_size)}"

@@ -82,7 +82,7 @@ def heal(
         size: `Size(3, 384)` or `"3L-384d"`, in place of numbers.
         num_layers: Layers to keep, 1..N; None for all.
         dim: Dimensions to keep, 1..D; None for all. Layers are refitted for all dims.
-        layers: Which layers to keep, as for `truncate`.
+        layers: Which layers to keep, as for `truncate`; for a reranker, try `"spread"` first.
         prompt: Put in front of each text, as by `SentenceTransformer.encode`.
         prompt_name: Name of the prompt to put in front of each text, unless `prompt` is given. None:
             the default prompt of the model, if any.

@@ -62,9 +62,9 @@ class Checkpoint:
     @cached_property
     def kind(self) -> Kind:
         """The class that it names; if there is nothing of sentence-transformers, a classifier is a reranker."""
-        about = self._read(ABOUT)
+        about = self.read(ABOUT)
         if about is None and self._find("modules.json") is None:
-            first = str((self._read("config.json") or {}).get("architectures") or "")
+            first = str((self.read("config.json") or {}).get("architectures") or "")
             return kind_named("CrossEncoder" if _CLASSIFIER in first else None)
         return kind_named((about or {}).get("model_type"))
 
@@ -73,7 +73,7 @@ class Checkpoint:
         path = load_file_path(self.name, name, "", self.token, self.cache_folder, self.commit, self.local_files_only)
         return None if path is None else Path(path)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, Any] | None:
         """Read the entries of a JSON file; None if there is none, or it is broken, which is reported when it is needed."""
         if (path := self._find(name)) is None:
             return None

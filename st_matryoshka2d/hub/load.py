@@ -69,7 +69,7 @@ def load(
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
             `fit_queries`, as for `truncate`; the network is not read.
         dim: Dimensions to keep, 1..D; None for all. Only a `SentenceTransformer` has some to choose from.
-        layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
+        layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"`, `"spread"` or a list.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds
             queries with an `asymmetric` model. The result has no `Router`; its `encode` has the
             prompt of that side.

@@ -12,7 +12,7 @@ from st_matryoshka2d.files.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
 from st_matryoshka2d.hub.piece import fetch_piece
 from st_matryoshka2d.hub.reach import within_reach
-from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, read_config, without_pickles
+from st_matryoshka2d.hub.weights import brings_other_weights, check_adapters, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import depth_of
 from st_matryoshka2d.model.cut_config import Cut, packs_layers
 from st_matryoshka2d.model.layers import of_depth
@@ -54,7 +54,7 @@ def source_of(
             return Source(checkpoint, without_pickles(piece, allow_bin, kwargs), cut, piece)
     if not brought:
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
-        check_bases(checkpoint, allow_bin, kwargs)
+        check_adapters(checkpoint, allow_bin, kwargs)
         kwargs = without_pickles(checkpoint, allow_bin, kwargs)
     checkpoint.check_route()
     if not checkpoint.is_plain or checkpoint.adapter_folders:  # several Transformers, or no config.json

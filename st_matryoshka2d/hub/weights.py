@@ -10,10 +10,11 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
-from st_matryoshka2d.hub.reach import base_of
+from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.readout_files import readout_file
@@ -58,12 +59,32 @@ def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allo
     )
 
 
-def check_bases(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> None:
-    """Check the base models of adapters as if they were loaded themselves: the file format, and weights against config."""
+def check_adapters(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> None:
+    """Refuse PEFT adapters that are pickled or lie on a pickle, and a kind that is not read back as it was saved."""
     for folder in checkpoint.adapter_folders:
-        base, arguments = base_of(checkpoint, folder, kwargs)
+        if join(folder, ADAPTER_SAFE_WEIGHTS_NAME) not in checkpoint.files:
+            raise UsageError(
+                f"{checkpoint.name} has a PEFT adapter without {ADAPTER_SAFE_WEIGHTS_NAME} in {folder or 'its root'}. A "
+                "pickled adapter is not read, not even with allow_bin=True: load it somewhere safe and save it with "
+                "save_pretrained."
+            )
+        config = checkpoint.read(join(folder, ADAPTER_CONFIG_NAME)) or {}
+        if config.get("use_dora"):
+            raise UsageError(
+                f"{checkpoint.name} is a DoRA adapter, whose magnitudes transformers does not read back as they were saved. "
+                "Merge it where it was trained: truncate(model, the full size).save_pretrained(folder), and load that."
+            )
+        if not (name := config.get("base_model_name_or_path")):
+            raise UsageError(
+                f"{ADAPTER_CONFIG_NAME} of {checkpoint.name} must name the adapter's base model as "
+                f"`base_model_name_or_path`, found {name!r}. Write the base model's folder or Hub id into it."
+            )
+        try:
+            base, _ = within_reach(*opened(name, {key: value for key, value in kwargs.items() if key != "revision"}), None)
+        except Exception as error:
+            error.add_note(f"{name} is the base model of the PEFT adapter {checkpoint.name}.")
+            raise
         _require_safetensors(base, "", not base.is_offline, allow_bin)
-        check_weights(base, {"": read_config(base, "", arguments)}, arguments)
 
 
 def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:

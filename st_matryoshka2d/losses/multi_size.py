@@ -34,7 +34,6 @@ from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.similarities import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.adapters import declare_in_adapters
-from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Choice
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
@@ -136,11 +135,14 @@ class MultiSizeLoss(nn.Module):
             parameter.register_hook(average_gradient)
         self.raw = any(term.uses_raw for term in self.terms) and bool(pipeline.trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
+        if not 1 <= depths[0] <= depths[-1] <= self.full.num_layers:
+            raise UsageError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
         if layers is not None:
             pipeline = pipeline.keeping(layers, depths)
         self.kept = pipeline.layers if depths[0] < self.full.num_layers else None  # nothing else trains layers
         require_readouts(model, pipeline.declaration, self.full.num_layers, depths)
-        self.backbones = self._checked(pipeline, depths)
+        check_routes(pipeline, depths)
+        self.backbones = pipeline.backbones
         warn_of_untrained(type(self).__name__, pipeline, self.sampler.candidates)
 
     @property
@@ -200,13 +202,6 @@ class MultiSizeLoss(nn.Module):
                     declared = replace(declared, layers=self.kept.written())
                 declared.write(transformer.model.config)
                 declare_in_adapters(transformer.model)
-
-    def _checked(self, pipeline: Pipeline, depths: list[int]) -> Mapping[str, Backbone]:
-        """Find the layers of each route, and check that it can be cut at these depths."""
-        if not set(depths) <= set(range(1, self.full.num_layers + 1)):
-            raise UsageError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
-        check_routes(pipeline, depths)
-        return pipeline.backbones
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
         """Return every depth that a step with these sizes needs."""

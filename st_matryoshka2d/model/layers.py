@@ -13,12 +13,12 @@ from st_matryoshka2d.sizes import layered, positive_int
 LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]  # counted from 1, ascending
 Choice: TypeAlias = "str | LayersByDepth"
 
-FIRST, ENDS = "first", "ends"
+FIRST, ENDS, SPREAD = "first", "ends", "spread"
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers that each depth of a model with `total` layers keeps: `FIRST`, `ENDS`, or those of each depth."""
+    """The layers that each depth of a model with `total` layers keeps: one of `RULES`, or those of each depth."""
 
     total: int
     by_depth: Choice = FIRST
@@ -39,14 +39,14 @@ class Layers:
 
     def chosen(self, choice: Choice) -> Layers:
         """Return the layers that a user chose; depths that a dict lacks keep the first ones."""
-        if isinstance(choice, str) and choice in (FIRST, ENDS):
+        if isinstance(choice, str) and choice in RULES:
             return Layers(self.total, choice)
         if not isinstance(choice, Mapping):
             kind = UsageError if isinstance(choice, str) else UsageTypeError
-            raise kind(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{3: [1, 5, 6]}}, got {choice!r}.")
-        first = {depth: list(range(1, depth + 1)) for depth in range(1, self.total)}
+            raise kind(f"layers must be {_NAMED} or a dict such as {{3: [1, 5, 6]}}, got {choice!r}.")
+        others = {depth: first(depth, self.total) for depth in range(1, self.total)}
         given = {depth: _checked(depth, numbers, self.total) for depth, numbers in choice.items()}
-        return Layers(self.total, {**first, **given})
+        return Layers(self.total, {**others, **given})
 
     @property
     def skips(self) -> bool:
@@ -57,13 +57,14 @@ class Layers:
     def named(self) -> str | list[list[int]]:
         """What a call has to pass as `layers` to keep these; if it is not one word for all depths, the list of each."""
         written = self.written()
-        alike = (choice for choice in (FIRST, ENDS) if written == Layers(self.total, choice).written())
+        alike = (choice for choice in RULES if written == Layers(self.total, choice).written())
         return next(alike, list(written.values()))
 
     @property
     def told(self) -> str:
         """Say which layers the depths keep."""
         words = {FIRST: "the first ones", ENDS: "half of them from the start and half from the end"}
+        words[SPREAD] = "evenly spread ones, with the last"
         listed = "those in `matryoshka_layers` of its config"
         return f"A size with fewer layers keeps {words.get(self.named, listed) if isinstance(self.named, str) else listed}."
 
@@ -72,7 +73,7 @@ class Layers:
         if num_layers in (0, self.total) or self.by_depth == FIRST:
             return list(range(num_layers))
         if isinstance(self.by_depth, str):
-            return [layer - 1 for layer in ends(num_layers, self.total)]
+            return [layer - 1 for layer in RULES[self.by_depth](num_layers, self.total)]
         if num_layers not in self.by_depth:
             raise UsageError(
                 f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep, only those of "
@@ -129,21 +130,35 @@ def rechosen(layers: Layers, declaration: Declaration, choice: Choice, depths: I
     return chosen, declaration
 
 
+def first(num_layers: int, total: int) -> list[int]:
+    """Return the layers of a depth, counted from 1: the first ones."""
+    return list(range(1, num_layers + 1))
+
+
 def ends(num_layers: int, total: int) -> list[int]:
-    """Return the layers of a depth, counted from 1: half from the start and half from the end, the odd one at the end."""
+    """Return half from the start and half from the end, the odd one at the end."""
     # the first block of some families has parts that the others lack, so it always stays
     last = (num_layers + 1) // 2 if num_layers > 1 else 0
     return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
 
 
+def spread(num_layers: int, total: int) -> list[int]:
+    """Return evenly spread layers, the last one among them: 2, 4 and 6 of six."""
+    return [place * total // num_layers for place in range(1, num_layers + 1)]
+
+
+RULES = {FIRST: first, ENDS: ends, SPREAD: spread}
+_NAMED = ", ".join(map(repr, RULES))
+
+
 def depth_of_choice(layers: object, num_layers: int | None) -> int:
     """Return the depth that one choice of layers is for; refuse a list of another length, and a choice for no depth."""
-    if isinstance(layers, str) and layers in (FIRST, ENDS):
+    if isinstance(layers, str) and layers in RULES:
         if num_layers is None:
             raise UsageError(f"layers={layers!r} needs a number of layers: pass num_layers too.")
         return num_layers
     if isinstance(layers, (str, Mapping)) or not isinstance(layers, Sequence):
-        raise UsageError(f"layers must be {FIRST!r}, {ENDS!r} or a list such as [1, 5, 6], got {layers!r}.")
+        raise UsageError(f"layers must be {_NAMED} or a list such as [1, 5, 6], got {layers!r}.")
     if num_layers not in (None, len(layers)):
         raise UsageError(f"layers lists {len(layers)} layers, {list(layers)}, but num_layers is {num_layers}.")
     return len(layers)

@@ -1,4 +1,4 @@
-"""The section on layers and dimensions: the sizes, what they keep, how to load them, and what the model was cut from."""
+"""The sections on sizes: what a model can be cut to, what it was cut from, and the scores of a grid."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.agreement_table import agreement_table
-from st_matryoshka2d.model.declaration import ALIGN, Declaration
+from st_matryoshka2d.model.declaration import ALIGN, Declaration, written_depth
 from st_matryoshka2d.model.layers import Layers
-from st_matryoshka2d.model_card.readme import USAGE, first_module, markdown
 from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from st_matryoshka2d.grid.grid_result import GridResult
+
+_USAGE = """```python
+from st_matryoshka2d import load  # of the package st_matryoshka2d
+
+small = load("{name}", num_layers={size.num_layers}, dim={size.dim}{layers})  # reads those layers only
+small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
+```"""
 
 _PAPERS = {
     "StarbucksLoss": "https://arxiv.org/abs/2410.13230",
@@ -49,6 +59,14 @@ _HEALED_OUTPUTS = (
     "the mean cosine of embeddings."
 )
 
+_SCORES = """## Sizes
+
+This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. \
+Scores in percent: {metric}, {subject}.
+
+{table}"""
+_PICTURE = "![Scores by layers and dimensions](grid.png)"
+
 _TABLE = """Its token table embeds queries without any layer:
 
 ```python
@@ -72,10 +90,28 @@ def declarations(folder: Path) -> Iterator[Declaration]:
     _, start = first_module(folder)
     # In the folder of the first module, or below it for a Router.
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
-        yield Declaration.of(json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {})
+        yield Declaration.of(read_json(path))
     for path in [start / ADAPTER_CONFIG_NAME, *sorted(start.glob(f"*/{ADAPTER_CONFIG_NAME}"))]:
-        if path.is_file():
-            yield Declaration.of(json.loads(path.read_text(encoding="utf-8")).get("auto_mapping"))
+        yield Declaration.of(read_json(path).get("auto_mapping"))
+
+
+def first_module(folder: Path) -> tuple[str, Path]:
+    """Return the type and the folder of the first module of a saved model; a plain network has no type."""
+    listed = folder / "modules.json"
+    if not listed.is_file():
+        return "", folder
+    first = json.loads(listed.read_text(encoding="utf-8"))[0]
+    return first["type"], folder / first["path"]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file of settings; none of them if there is no such file."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table of numbers."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---:"] * len(head), *rows))
 
 
 def _section(declaration: Declaration, name: str) -> str:
@@ -92,8 +128,7 @@ def _section(declaration: Declaration, name: str) -> str:
         parts.append(_training(loss, sizes, is_cut))
     if sizes:
         groups = _layers_by_dims(sizes)
-        rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in groups]
-        parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
+        parts.append(markdown(["Layers", "Dimensions"], ([", ".join(map(str, part)) for part in group] for group in groups)))
     whole = Size.parse(cut["size"]) if cut else max(sizes, default=None)
     if whole and any(size.num_layers < whole.num_layers for size in sizes):
         total = max(whole.num_layers, 1 + len(declaration.layers or ()))  # the full size may not be trained
@@ -153,4 +188,28 @@ def _usage(sizes: Sequence[Size], whole: Size, name: str) -> list[str]:
     untrained = f"No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
     how = call or f"with `truncate_dim`. {untrained}"
     plain = f"Plain sentence-transformers can only reduce the dimensions, with all layers: {how}."
-    return [USAGE.format(name=name, size=chosen[len(chosen) // 2], layers=""), plain]
+    return [_USAGE.format(name=name, size=chosen[len(chosen) // 2], layers=""), plain]
+
+
+def grid_section(readme: Path, grid: GridResult, with_usage: bool) -> str:
+    """Return the section on scores, and draw their heat map beside a card; refuse the grid of a deeper model."""
+    from st_matryoshka2d.grid import pivots  # needs pandas, as grids do
+
+    depth = written_depth(read_json(readme.with_name("config.json")))
+    scored = max(size.num_layers for size in grid.sizes)
+    if isinstance(depth, int) and scored > depth:
+        raise UsageError(
+            f"The grid has {scored} layers, the model in {readme.parent} has {depth}: pass the grid of that model."
+        )
+    grid.plot(readme.with_name("grid.png"))
+    counts = pivots.example_counts(grid.items)
+    tasks = [f"{task} (n = {counts[task]:,})" if task in counts else task for task in grid.tasks]
+    subject = tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks[:-1])} and {tasks[-1]}"
+    cells = pivots.percent(grid.frame)
+    head = [f"{pivots.rows_name(grid.frame)} / dim", *map(str, cells)]
+    table = markdown(head, ([str(layers), *row] for layers, row in cells.iterrows()))
+    scores = _SCORES.format(subject=subject, metric=pivots.label(grid.frame), table=table)
+    kept, size = pivots.layers_by_depth(grid.layers, grid.sizes, grid.full_size), grid.sizes[len(grid.sizes) // 2]
+    layers = f", layers={kept[size.num_layers]!r}" if size.num_layers in kept else ""
+    usage = [_USAGE.format(name=grid.model, size=size, layers=layers)] if with_usage else []
+    return "\n\n".join([scores, *pivots.notes(grid.frame), _PICTURE, *usage, *pivots.layers_note(kept)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from tokenizers import Tokenizer
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.vocabulary.kinds import merges, missing, needed, reachable
-from st_matryoshka2d.vocabulary.signs import is_letter, is_sign, written
+
+_UNREADABLE = "\ufffd"  # a part of a character's bytes
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Vocabulary:
         # what no text has, and what could not stay exact, only stays if it is asked for
         self._reachable = reachable(self._model, lambda text: _words(tokenizer, text))
         free = {name for name in dict(self._reachable["vocab"]) if missing(self._reachable, name) is None} - self._added
-        texts = {self._ids[name]: written(tokenizer, self._model, name) for name in free}
+        texts = {self._ids[name]: _written(tokenizer, self._model, name) for name in free}
         self.free = texts.keys()
-        signs = {token for token, text in texts.items() if is_sign(text)}
-        self._letters = {self.names[token] for token, text in texts.items() if is_letter(text)}
+        signs = {token for token, text in texts.items() if _is_sign(text)}
+        self._letters = {self.names[token] for token, text in texts.items() if _is_letter(text)}
         self.front = sorted({*added.values(), *named, *of_template, *signs} & self.names.keys())
         unknown = self._model.get("unk_id")
         self._fixed = sorted({*fixed, *([] if unknown is None else [unknown])} & self.names.keys())
@@ -115,3 +117,21 @@ def _around(processor: Any, new: Callable[[int], int]) -> Any:
         case "BertProcessing" | "RobertaProcessing":
             return {**processor, **{side: [processor[side][0], new(processor[side][1])] for side in ("sep", "cls")}}
     return processor
+
+
+def _written(tokenizer: Tokenizer, model: Mapping[str, Any], name: str) -> str:
+    """Return what a token stands for in a text, without the mark of a word's start, inside or end."""
+    # a decoder knows the mark of a start and of an end, and how bytes are written
+    text = tokenizer.decoder.decode([name]) if tokenizer.decoder else name
+    return text.removeprefix(model.get("continuing_subword_prefix") or "").strip()
+
+
+def _is_sign(text: str) -> bool:
+    """Tell whether a text has nothing but punctuation, quotes, currency and symbols, or is a digit."""
+    kinds = {unicodedata.category(character)[0] for character in text}
+    return bool(text) and _UNREADABLE not in text and (kinds <= {"P", "S"} or (len(text) == 1 and kinds == {"N"}))
+
+
+def _is_letter(text: str) -> bool:
+    """Tell whether a text is a letter of an alphabet with capitals; in other scripts thousands are words of their own."""
+    return len(text) == 1 and unicodedata.category(text) in ("Lu", "Ll")

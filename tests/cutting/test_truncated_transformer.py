@@ -46,6 +46,11 @@ def test_computes_only_requested_layers(elastic: SentenceTransformer) -> None:
     assert blocks_run(elastic, num_layers=3) == 3
 
 
+def test_it_is_made_of_a_folder(tiny_folder: Path) -> None:
+    model = SentenceTransformer(modules=[TruncatedTransformer(str(tiny_folder)), Pooling(32, "mean")], device="cpu")
+    assert np.array_equal(model.encode(TEXTS), SentenceTransformer(str(tiny_folder), device="cpu").encode(TEXTS))
+
+
 def test_default_depth_is_saved_and_only_load_needs_no_trust(tiny: SentenceTransformer, tmp_path: Path) -> None:
     model = SentenceTransformer(
         modules=[TruncatedTransformer.from_transformer(tiny[0], num_layers=3), tiny[1]], device="cpu"

@@ -13,11 +13,11 @@ from cells_of_evidence import (
     shallow,
     unseen_tables,
 )
-from cells_of_files import one_file
+from cells_of_files import one_file, one_multilingual_file
 from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
 from cells_of_rerankers import rerankers
-from cells_of_vocabulary import questions, vocabularies, weights
+from cells_of_vocabulary import questions, vocabularies
 from reports import Cells
 
 __all__ = ["TABLES", "Cells"]
@@ -42,6 +42,6 @@ TABLES = {
     "rerankers": rerankers,
     "vocabularies": vocabularies,
     "questions": questions,
-    "weights": weights,
+    "one small multilingual file": one_multilingual_file,
     "one small file": one_file,
 }

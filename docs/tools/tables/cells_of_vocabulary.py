@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports import Cells, reported
 
-__all__ = ["questions", "vocabularies", "weights"]
+__all__ = ["questions", "vocabularies"]
 
 SCORES = {"de": "STS-B, German", "en": "STS-B, English", "mlquestions": "MLQuestions", "scifact": "SciFact"}
 ALL, HALF = "multilingual-e5-small", "multilingual-e5-small-6L"
@@ -30,18 +30,6 @@ def vocabularies() -> Cells:
         found = _found(report)
         for row, shown in names.items():
             rows.append([shown, *(found[row].get(column, "") for column in ("rows", "MB", "half", "es", *SCORES))])
-    return rows
-
-
-def weights() -> Cells:
-    """Return what a model weighs, whole and cut, and the share (%) of the whole one's score that it keeps."""
-    whole = _found(ALL)["whole"]
-    cuts = {ALL: whole, "words of German and English texts": _found(ALL)["de, en"]}
-    cuts["these, and half of the layers, aligned"] = _found(HALF)["de, en"]
-    rows = [["", "MB", "MB, half precision", *SCORES.values()]]
-    for shown, cells in cuts.items():
-        kept = [f"{100 * float(cells[of]) / float(whole[of]):.0f}" for of in SCORES]
-        rows.append([shown, cells["MB"], cells["half"], *kept])
     return rows
 
 

@@ -62,17 +62,15 @@ def _texts(of: Fit, read: tuple[int, int]) -> dict[str, list[str]]:
 
 
 def healed(
-    model: Remembering, of: Fit, read: tuple[int, int], name: str, *, sixths: int = 3, steps: int = 0, spread: bool = False
+    model: Remembering, of: Fit, read: tuple[int, int], name: str, *, sixths: int = 3, steps: int = 0, layers: str = "ends"
 ) -> dict[str, SentenceTransformer]:
     """Call `heal` on texts as `align` reads them; also leave out the map that it fits, if any."""
-    total = full_size(model).num_layers
-    depth = sixths * total // 6
-    kept = [int(layer) for layer in np.linspace(1, total, depth).round()] if spread else None
-    made = heal(model, _texts(of, read), num_layers=depth, layers=kept, steps=steps, show_progress_bar=False)
-    layers = [module for module in made if not isinstance(module, Dense)]
-    if len(layers) == len(made):
+    depth = sixths * full_size(model).num_layers // 6
+    made = heal(model, _texts(of, read), num_layers=depth, layers=layers, steps=steps, show_progress_bar=False)
+    modules = [module for module in made if not isinstance(module, Dense)]
+    if len(modules) == len(made):
         return {name: made}
-    return {name: made, f"{name}, no map": SentenceTransformer(modules=layers, prompts=_prompts(model), device="cpu")}
+    return {name: made, f"{name}, no map": SentenceTransformer(modules=modules, prompts=_prompts(model), device="cpu")}
 
 
 def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], dict[str, SentenceTransformer]]]:
@@ -80,7 +78,7 @@ def healings(read: tuple[int, int]) -> dict[str, Callable[[Remembering, Fit], di
     given: dict[str, dict[str, Any]] = {
         **{f"heal, {share}" if share else "heal": {"sixths": sixths} for sixths, share in _SIXTHS.items()},
         "heal, 200 steps": {"steps": 200},
-        "heal, layers spread": {"spread": True},
+        "heal, layers spread": {"layers": "spread"},
     }
     return {name: partial(healed, read=read, name=name, **settings) for name, settings in given.items()}
 

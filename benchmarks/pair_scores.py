@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=15_000, help="that the fit reads, at most")
+    parser.add_argument("--layers", type=int, nargs="*", help="of the cuts (default: half)")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--skip", nargs="*", default=[], help="rows whose names have one of these")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -94,7 +96,7 @@ def main() -> None:
         trained(train, options.model, 0)
         print(f"trained in {time.perf_counter() - start:.0f} s", flush=True)
     whole: Any = CrossEncoder(str(options.model), device="cpu")
-    depth, read = full_size(whole).num_layers // 2, read_by_the_fit(train)[: options.pairs]
+    total, read = full_size(whole).num_layers, read_by_the_fit(train)[: options.pairs]
     pairs = list(zip(test["sentence1"], test["sentence2"], strict=True))
 
     def scored(model: Any) -> float:
@@ -112,9 +114,10 @@ def main() -> None:
 
     ways: dict[str, Callable[[], tuple[float, float]]] = {
         "all-MiniLM-L6-v2, cosine": cosine,
-        f"whole, {2 * depth} layers": partial(made, lambda: whole),
+        f"whole, {total} layers": partial(made, lambda: whole),
     }
-    for layers, told in {"ends": "the first and the last", "spread": "evenly spread"}.items():
+    told_by_layers = {"ends": "the first and the last", "spread": "evenly spread"}
+    for depth, (layers, told) in product(options.layers or [total // 2], told_by_layers.items()):
         name = f"{depth} layers, {told}"
         cut: dict[str, Any] = {"num_layers": depth, "layers": layers}
         healing = partial(heal, whole, read, **cut, show_progress_bar=False)

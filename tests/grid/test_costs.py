@@ -33,12 +33,12 @@ def test_bytes_are_those_of_numpy_and_sentence_transformers(dim: int) -> None:
 def test_costs_match_loop(task: str | None) -> None:
     times = random_times(0)
     grid = random_grid(0, precisions=tuple(BITS)).with_latency(times)
-    frame = grid.to_frame()
+    every: list[Any] = list(grid.to_frame().itertuples())
 
     def score(layers: int, dim: int, precision: str) -> float:
         means = []
         for name in ("A", "B") if task is None else (task,):
-            rows = [row for row in frame.itertuples() if (row.task, row.num_layers, row.dim) == (name, layers, dim)]
+            rows = [row for row in every if (row.task, row.num_layers, row.dim) == (name, layers, dim)]
             scores = [float(row.score) for row in rows if row.precision == precision and row.metric == "spearman"]
             means.append(sum(scores) / len(scores))
         return sum(means) / len(means)

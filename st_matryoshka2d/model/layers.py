@@ -63,8 +63,11 @@ class Layers:
     @property
     def told(self) -> str:
         """Say which layers the depths keep."""
-        words = {FIRST: "the first ones", ENDS: "half of them from the start and half from the end"}
-        words[SPREAD] = "evenly spread ones, with the last"
+        words = {
+            FIRST: "the first ones",
+            ENDS: "half of them from the start and half from the end",
+            SPREAD: "evenly spread ones, with the last",
+        }
         listed = "those in `matryoshka_layers` of its config"
         return f"A size with fewer layers keeps {words.get(self.named, listed) if isinstance(self.named, str) else listed}."
 

@@ -195,7 +195,7 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda given: align(given.tiny, TEXTS, layers={2: [4, 1]}), ValueError, r"got \[4, 1\]"),
     (lambda given: align(given.tiny, TEXTS, layers={2: [1, 1]}), ValueError, r"got \[1, 1\]"),
     (lambda given: truncate(given.ends, num_layers=2, layers="first"), ValueError, r"\[1, 4\], .* not \[1, 2\]"),
-    (lambda given: evaluate(given.ends, [], num_layers=3, layers={3: [2, 3, 4]}), ValueError, r"\[1, 3, 4\].*\[2, 3, 4\]"),
+    (lambda given: evaluate(given.ends, STS, num_layers=3, layers={3: [2, 3, 4]}), ValueError, r"\[1, 3, 4\].*\[2, 3, 4\]"),
     *(
         (lambda given, entry=entry: Layers.of(declared(entry)).kept(2), ValueError, "`matryoshka_layers`")
         for entry in ("ends", {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]})

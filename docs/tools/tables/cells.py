@@ -15,7 +15,7 @@ from cells_of_evidence import (
     unseen_tables,
 )
 from cells_of_files import one_file, one_multilingual_file
-from cells_of_methods import MINILM, MPNET, kept, layers_trained, papers, steps
+from cells_of_methods import MINILM, kept, layers_trained, papers, steps
 from cells_of_queries import trained, trained_briefly
 from cells_of_rerankers import rerankers
 from cells_of_vocabulary import questions, vocabularies
@@ -27,8 +27,7 @@ TABLES = {
     "what half the layers keep": of_half,
     "methods of the papers": papers,
     "layers that training keeps": layers_trained,
-    "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
-    "all-mpnet-base-v2 by size": lambda: kept(MPNET[1], "ladder"),
+    "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1]),
     "time of a step": steps,
     "queries by few layers": shallow,
     "trained layers": trained,

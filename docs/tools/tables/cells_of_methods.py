@@ -78,14 +78,14 @@ def layers_trained() -> Cells:
     return rows
 
 
-def kept(folder: str, sts: str) -> Cells:
+def kept(folder: str) -> Cells:
     """Return scores over the ladder, and in brackets their share of the untrained full size."""
-    sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
+    sizes = reported(f"{folder}/README.md", "sts: by size, mean of the tasks")[""][1:-1]
     trained = RECIPE.replace(",", "").replace(" ", "_")
     ways = {"first layers": "cut", "first and last layers": "first_and_last_layers", "aligned": "cut_aligned"}
     rotated = {use: {f"aligned for {use}": f"cut_aligned_for_{use}"} for use in ("similarity", "search")}
     shown = [
-        ("STS", sts, {**ways, **rotated["similarity"], "trained": trained}),
+        ("STS", "sts", {**ways, **rotated["similarity"], "trained": trained}),
         ("search", "retrieval", {**ways, **rotated["search"]}),
         ("classification", "classification", ways),
     ]

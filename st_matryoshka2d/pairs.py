@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,8 @@ def pair_rows(pairs: Any) -> Iterator[tuple[Any, Any]]:
     rows = rows_of(pairs, "pairs") if names is None else zip(*(rows_of(pairs[name], "pairs") for name in names), strict=True)
     for place, row in enumerate(rows):
         if isinstance(row, str | Mapping) or not hasattr(row, "__len__") or len(row) != 2:
-            raise UsageTypeError(f"pairs[{place}] is {row!r:.80}, but a reranker reads {_NEEDED}.")
+            told = textwrap.shorten(repr(row), 80, placeholder=" ...")
+            raise UsageTypeError(f"pairs[{place}] is {told}, but a reranker reads {_NEEDED}.")
         yield row[0], row[1]
 
 

@@ -64,7 +64,11 @@ def _untrained_model(declaration: Declaration, size: Size, full: Size) -> str | 
             f"It keeps layers {kept}; one whose first layers were trained, by AdaptiveLayerLoss or 2DMSE elsewhere or in an "
             'adapter that PEFT merged, needs layers="first". '
         )
-    better = "`heal` this size, or `align` the model for all depths" if lost == "fewer layers" else "`align` the model"
+    better = (
+        "`heal` this size, or, for embeddings, `align` the model for all depths"
+        if lost == "fewer layers"
+        else "`align` the model"
+    )
     if declaration.origin is not None:  # in a space of its own, a cut would not find what the whole model embedded
         better = "`align` the whole model that this is a cut of, and cut that"
     # Without the dims, so that a loop over them warns once.

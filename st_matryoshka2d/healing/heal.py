@@ -20,7 +20,7 @@ from st_matryoshka2d.healing.repair import fits, repair
 from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
-from st_matryoshka2d.model.kind import Model
+from st_matryoshka2d.model.kind import Kind, Model
 from st_matryoshka2d.model.layers import depth_of_choice, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import Size, full_size, positive_int, resolve_size, within
@@ -28,7 +28,7 @@ from st_matryoshka2d.texts import chosen_prompt
 from st_matryoshka2d.vocabulary.watch import watch
 
 _SAMPLE = 20_000  # texts that are fitted; more hardly improve the fit
-_FEW = 300  # fewer change the layers little
+_FEW = {False: 300, True: 1000}  # texts, or pairs: fewer change the layers little
 _HELD = 10  # one of so many texts is left out, and tells what healing does
 
 
@@ -153,7 +153,7 @@ def heal(
                 healed = with_map(healed, start, readout)
             if steps:
                 healed = judge.better(healed, descended(healed, seen, judge.loss, steps, hidden))
-            _declare(healed, len(sample), before, judge.agreement(healed))
+            _declare(healed, kind, len(sample), before, judge.agreement(healed))
         healed = in_precision(healed, precision)
         if not kind.no_dims:
             healed.truncate_dim = width
@@ -203,11 +203,11 @@ def _start(
     return (start if layers is None else start.keeping(of_depth(layers, depth), [depth])), depth, width
 
 
-def _declare(healed: Any, texts: int, before: float, after: float) -> None:
+def _declare(healed: Any, kind: Kind, texts: int, before: float, after: float) -> None:
     """Write into the config what healing gave back, and warn if that is little."""
     told = {"texts": texts, "before": round(before, 4), "after": round(after, 4)}
     Declaration.of(healed.config).after_healing(told).write(healed.config)
-    if texts < _FEW:
+    if texts < _FEW[kind.reads_pairs]:
         warn(
             f"{texts:,} different texts or pairs are few: the agreement with the whole model on those left out of the fit "
             f"was {before:.3f}, and is {after:.3f}. More usually give more; 10,000 are plenty.",

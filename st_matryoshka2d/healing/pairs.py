@@ -41,8 +41,9 @@ def without_queries(sample: Sequence[Text]) -> tuple[Sequence[Text], Sequence[Te
         held += by_query.pop(next(iter(by_query)))
     seen = [pair for pair in sample if pair.text[0] in by_query]
     if len(seen) < _LEAST:
+        queries = len({pair.text[0] for pair in sample})
         raise UsageError(
-            f"{len(sample)} pairs are too few to heal a reranker: those of some queries are left out, to tell what it gave "
-            f"back, and {len(seen)} of other queries are left. Pass a few thousand, of hundreds of queries."
+            f"A reranker is healed by pairs of some queries, and judged by those of others, so {len(sample)} pairs of "
+            f"{queries} {'query' if queries == 1 else 'queries'} are too few. Pass a few thousand, of hundreds of queries."
         )
     return seen, held

@@ -76,8 +76,8 @@ class Pipeline:
         if not isinstance(model, among):
             refuse_compiled(model)
             hint = f" Load it first: SentenceTransformer({model!r})." if isinstance(model, str) else ""
-            if isinstance(model, BaseModel):  # of a class that has no embeddings of texts
-                hint = " To make it smaller, pass it to heal or truncate."
+            if isinstance(model, BaseModel):
+                hint = " Other classes are taken where no embedding of a text is needed, as by heal and truncate."
             expected = "model of sentence-transformers" if among is BaseModel else among.__name__
             raise UsageTypeError(f"Expected a {expected}, got {type(model).__name__}.{hint}")
         checked: Any = model

@@ -93,7 +93,7 @@ def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> Non
         truncate(truncate(tiny, num_layers=3), num_layers=2)
     better = [str(warning.message).rpartition("To improve it, ")[2] for warning in caught]
     assert better == [
-        "`heal` this size, or `align` the model for all depths.",
+        "`heal` this size, or, for embeddings, `align` the model for all depths.",
         "`align` the whole model that this is a cut of, and cut that.",
     ]
 

@@ -36,7 +36,7 @@ SHORT = {
     **MINILM,
     "google-bert/bert-base-uncased": str(get_model_path()),
     '"cross-encoder/ms-marco-MiniLM-L6-v2"': f'"{get_model_path()}", num_labels=1',
-    'heal(reranker, pairs, "3L", layers="spread", steps=100)': 'heal(reranker, pairs[:60], "3L", layers="spread", steps=1)',
+    'heal(reranker, pairs, "3L", layers="spread")': 'heal(reranker, pairs[:60], "3L", layers="spread")',
     'desk = pd.read_csv("examples/help_desk.csv")': 'desk = pd.read_csv("examples/help_desk.csv").head(32)',
     "index, top_k=20": "index, top_k=5",
     "benchmark_latency(reranker)": "benchmark_latency(reranker, batch_size=2, rounds=1)",

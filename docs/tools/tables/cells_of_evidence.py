@@ -159,9 +159,10 @@ def public_index() -> Cells:
     table = pd.read_csv(RESULTS / "index_bytes" / "all-MiniLM-L6-v2.csv")
     kept = table.set_index(["set", "way", "bytes"])["kept"]
     sizes = sorted(table["bytes"].unique(), reverse=True)
-    rows = [["", *(f"{name}, {size:,}" for name in SETS.values() for size in sizes)]]
-    for way in table["way"].unique():
-        rows.append([str(way), *(_percent(kept.get((name, way, size))) for name in SETS for size in sizes)])
+    rows = [["bytes", *(f"{size:,}" for size in sizes)]]
+    for name, title in SETS.items():
+        for way in table["way"].unique():
+            rows.append([f"{title}, {way}", *(_percent(kept.get((name, way, size))) for size in sizes)])
     return rows
 
 

@@ -92,3 +92,10 @@ def forked(run: Callable[[], object]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def killed_by(child: int) -> int:
+    """Wait for a forked process; return the signal that killed it, or 0. Fails if the process failed, which it has told."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code <= 0, f"exit code {code}, see above"
+    return -code

@@ -26,10 +26,10 @@ from torch.utils.data import DataLoader
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, add_to_model_card, sizes_ladder
 from st_matryoshka2d.evaluation.tasks import parts_of
-from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
+from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained, with_and_without
 from tests.support.adapters import by_hand, lora
 from tests.support.families import ENDS, TEXTS
-from tests.support.launch import finished_in_two
+from tests.support.in_processes import in_processes
 from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
 from tests.support.training import OLD, RECIPES, cut_by_hand, train
@@ -252,8 +252,7 @@ def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """The first process evaluates, both receive the scores, and training is unaffected."""
-    finished_in_two("tests.evaluation.evaluator_script", tmp_path)
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    first, second = in_processes(2, with_and_without, tmp_path)
     assert len(first["log"]) == 4
     assert first["log"] == first["history"] == second["log"]
     assert second["history"] == []

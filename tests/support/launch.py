@@ -38,11 +38,6 @@ def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **varia
     return done.stdout
 
 
-def finished_in_two(module: str, *arguments: str | Path) -> str:
-    """Run a script in two distributed processes; return their output."""
-    return finished(sys.executable, "-m", "tests.support.two_processes", module, *arguments)
-
-
 def finished_with_hub(hub: Path, serve: Path, folder: Path, *command: str) -> str:
     """Run `python -m COMMAND` with a Hub that serves a folder; return its output."""
     with module_at(serve).serve(hub, writable=False) as url:

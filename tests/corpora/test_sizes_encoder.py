@@ -150,37 +150,6 @@ def test_worker_refuses_changed_model(folder: str, tiny: SentenceTransformer) ->
         pickle.loads(sent).encode(TEXTS)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
-    # keywords of the encoder, and a batch for it
-    "model": ({"model": 3}, None, TypeError, "int"),
-    "missing folder": ({"model": "/nowhere"}, None, FileNotFoundError, "nowhere"),
-    "size": ({"sizes": ["9L-8d"]}, None, ValueError, "9L-8d has 9 layers, but the model has 4"),
-    "no size": ({"sizes": []}, None, ValueError, "sizes is empty"),
-    "too few names": ({"columns": ["a"]}, None, ValueError, r"columns must be 2 different names.*got \['a'\]"),
-    "twice a name": ({"columns": ["a", "a"]}, None, ValueError, "columns must be 2 different names"),
-    "the texts' name": ({"columns": ["text", "b"]}, None, ValueError, "none of them 'text'"),
-    "devices": ({"device": ["cpu", "cpu"]}, None, ValueError, "works in one process on one device"),
-    "pool": ({"pool": {}}, None, ValueError, "does not take"),
-    "truncate_dim": ({"truncate_dim": 8}, None, ValueError, r"does not take \['truncate_dim'\]"),
-    "keyword": ({"bach_size": 8}, None, ValueError, "bach_size"),
-    "prompt": ({"prompt_name": "nobody"}, None, ValueError, "nobody"),
-    "no texts": ({}, {"body": ["a"]}, ValueError, r"There is no column 'text' to read texts from, only \['body'\]"),
-    "taken": ({}, {"text": ["a"], "1L-8d": [0]}, ValueError, "There already is a column '1L-8d'"),
-    "None": ({}, {"text": ["a", None]}, TypeError, "Row 1 of column 'text' is None"),
-    "nan": ({}, pd.DataFrame({"text": ["a", None]}), TypeError, "Row 1 of column 'text' is nan"),
-    "string": ({}, {"text": "a text"}, TypeError, "got one string; wrap it"),
-    "surrogate": ({}, {"text": ["a \ud83d cat"]}, ValueError, "Row 0 of column 'text': character 2 of the text"),
-    "list": ({}, ["a"], TypeError, "A batch must be a dict of columns, a pandas DataFrame.*got a list"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_refused(what: str, tiny: SentenceTransformer) -> None:
-    given, batch, error, told = REFUSED[what]
-    with pytest.raises(error, match=told):
-        SizesEncoder(**{"model": tiny, "sizes": SIZES, **given})(batch)
-
-
 SIZE = "3L-8d"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_dataset
+from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, encode_sizes, encode_to_parquet
@@ -177,27 +177,6 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
         write(tiny, LINES, tmp_path)
     with pytest.raises(FileExistsError, match=r"mine\.parquet"):
         write(tiny, LINES, tmp_path / "mine.parquet")
-
-
-REFUSED: list[tuple[Any, type[Exception], str]] = [
-    ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
-    (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
-    (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "or a split"),
-    (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
-    ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),
-    (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),
-    ([], ValueError, "There is no text to embed"),
-]
-
-
-@pytest.mark.parametrize(("texts", "error", "told"), REFUSED)
-def test_refuses_what_are_no_texts(
-    texts: Any, error: type[Exception], told: str, tiny: SentenceTransformer, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=told):
-        write(tiny, texts, tmp_path)
-    with pytest.raises(ValueError, match="shard_size must be 1 or more, got 0"):
-        write(tiny, texts, tmp_path, shard_size=0)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from datasets import Dataset
 from mteb.abstasks import AbsTask
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
@@ -100,9 +98,8 @@ def stop_at(model: SentenceTransformer, embedded: Embedded, documents: int, fold
     search._BETWEEN_SAVES = usual
 
 
-def main(folder: Path) -> None:
+def evaluated(folder: Path) -> dict[str, Any]:
     """Evaluate without an existing process group, and then with it."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.environ["TORCHELASTIC_RUN_ID"] = "as of torchrun"
     model = SentenceTransformer(str(folder / "model"), device="cpu")
@@ -127,8 +124,7 @@ def main(folder: Path) -> None:
         embedded.forget()
         result["resumed"].append((grid(model, STOPPED, cache=cache), embedded.documents, embedded.texts))
     result["in a trainer"] = _in_a_trainer(model, embedded, folder)
-    torch.save(result, folder / f"{RANK}.pt")
-    distributed.destroy_process_group()
+    return result
 
 
 def _failing(model: SentenceTransformer) -> SentenceTransformer:
@@ -190,7 +186,3 @@ def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) 
     embedded.forget()
     score, texts = trainer.evaluate()["eval_MyRetrieval_01L_0008d"], embedded.texts
     return {"before": before, "score": score, "texts": texts, "after": grid(model, CASES["one chunk"]).score(SIZES[1])}
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -57,9 +55,8 @@ def noisy(folder: Path) -> SentenceTransformer:
     return families.pipeline(config, folder, pooling="mean", dense=None, normalize=False)
 
 
-def main(folder: Path) -> None:
-    """Write `rank0.pt` and `rank1.pt`."""
-    torch.set_num_threads(1)
+def with_and_without(folder: Path) -> dict[str, Any]:
+    """Train with an evaluator, and alike without; return the scores and both ends."""
     rank = os.environ["RANK"]
     # Before the process group exists: later only the first process saves, and the other finds
     # nothing to load.
@@ -68,15 +65,9 @@ def main(folder: Path) -> None:
     evaluator = GridEvaluator(LocalSTS(), SIZES, write_csv=False)
     trainer = trained(model, folder / "with", evaluator)
     trained(same, folder / "without", Nothing())  # type: ignore[no-untyped-call]
-    result = {
+    return {
         "log": [entry["eval_STS13_mean"] for entry in trainer.state.log_history if "eval_STS13_mean" in entry],
         "history": [entry["STS13_mean"] for entry in evaluator.history],
         "with": model.state_dict(),
         "without": same.state_dict(),
     }
-    torch.save(result, folder / f"rank{rank}.pt")
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -14,7 +14,6 @@ import random
 import resource
 import signal
 import sys
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from st_matryoshka2d.evaluation import embeddings, search
 from st_matryoshka2d.evaluation.embedding_cache import Memo
 from tests.support import families
 from tests.support.labels import BinaryClassification, aggregate
-from tests.support.launch import freeze_garbage_collector
+from tests.support.launch import forked, freeze_garbage_collector, killed_by
 from tests.support.results import files, read_whole, unfinished
 from tests.support.search import FewResults
 from tests.support.sts import LocalSTS, quiet
@@ -111,28 +110,14 @@ def _killed_at(
 def _run(model: SentenceTransformer, folder: Path, kind: str, name: str, moment: Moment | None) -> dict[str, Any]:
     """Run in a child process; return the texts it embedded and the signal that ended it."""
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        status = 1
-        try:
-            _evaluate(model, folder, kind, name, moment, writer)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+    child = forked(partial(_evaluate, model, folder, kind, name, moment, writer))
     os.close(writer)
     with os.fdopen(reader) as lines:
         told = [json.loads(line) for line in lines]
-    _, ended = os.waitpid(child, 0)
-    if not os.WIFSIGNALED(ended) and os.waitstatus_to_exitcode(ended):
-        raise RuntimeError(f"{kind}, {name}: see above")
     batches = [line for line in told if isinstance(line, list)]
     counts = next((line for line in told if isinstance(line, dict)), {})
     read = Counter(text for batch in batches for text in batch)
-    return {"read": read, "batches": len(batches), "signal": os.WTERMSIG(ended) if os.WIFSIGNALED(ended) else 0, **counts}
+    return {"read": read, "batches": len(batches), "signal": killed_by(child), **counts}
 
 
 def _evaluate(model: SentenceTransformer, folder: Path, kind: str, name: str, moment: Moment | None, writer: int) -> None:

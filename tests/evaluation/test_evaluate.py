@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import mteb
 import numpy as np
-import pandas as pd
 import pytest
-from datasets import Dataset
 from mteb.benchmarks.benchmark import Benchmark
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size, TruncatedTransformer, sizes_ladder, truncate
 from tests.support import families
 from tests.support.quick import quick
-from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, cells, cells_of_mteb, quiet, read_along
+from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, cells, cells_of_mteb, quiet
 
 
 def assert_each_cell_is_that_of_the_cut(grid: GridResult, model: SentenceTransformer, task: LocalSTS) -> None:
@@ -98,65 +95,3 @@ def test_undefined_score_stays_nan(tiny: SentenceTransformer) -> None:
     assert np.isnan(grid.score("2L-8d", "STS16"))
     assert np.isnan(grid.score("2L-8d"))
     assert np.isfinite(grid.score("2L-8d", "STS13"))
-
-
-GOOD = LocalSTS()
-
-
-@pytest.mark.parametrize(
-    ("tasks", "error", "message"),
-    [
-        ([], ValueError, "tasks is empty"),
-        ("STSBenchmrak", ValueError, "mteb has no task or benchmark named 'STSBenchmrak'. Similar names: .*STSBenchmark"),
-        (["qqqqqq"], ValueError, "mteb has no task or benchmark named 'qqqqqq'. `mteb.get_tasks"),
-        (["STS13", LocalSTS], TypeError, "got <class .*LocalSTS"),
-        (3, TypeError, r"got 3 \(int\)"),
-        (["STS12", "STS13", "STS12"], ValueError, "STS12 is given more than once"),
-        ("STS12VisualSTS", ValueError, "STS12VisualSTS is a task of .*image.*only text tasks"),
-        (pd.DataFrame({"sentence1": ["a"]}), TypeError, "sts_task, pair_task, retrieval_task and classification_task"),
-        (Dataset.from_dict({"sentence1": ["a"]}), TypeError, "sts_task, pair_task, retrieval_task and classification_task"),
-        ([GOOD, "STSBenchmrak"], ValueError, "no task or benchmark named"),
-        ([GOOD, 3], TypeError, "got 3"),
-        ([GOOD, "STS12VisualSTS"], ValueError, "only text tasks"),
-        ([GOOD, LocalSTS()], ValueError, "more than once"),
-    ],
-)
-def test_refuses_unsupported_tasks_before_loading_data(
-    tiny: SentenceTransformer, tasks: Any, error: type[Exception], message: str
-) -> None:
-    seen = read_along(tiny)
-    with pytest.raises(error, match=message):
-        quiet(tiny, tasks)
-    assert GOOD.loads == 0
-    assert not seen
-
-
-@pytest.mark.parametrize(
-    ("wanted", "error", "message"),
-    [
-        ({"sizes": [Size(2, 8)], "num_layers": 2}, ValueError, "both were given"),
-        ({"sizes": [Size(2, 8)], "dims": [8]}, ValueError, "both were given"),
-        ({"sizes": []}, ValueError, "sizes is empty"),
-        ({"num_layers": []}, ValueError, "num_layers is empty"),
-        ({"num_layers": 5}, ValueError, "num_layers=5: the model has 4 layers"),
-        ({"num_layers": range(5)}, ValueError, "num_layers=0: 0 layers mean a token table"),
-        ({"num_layers": True}, TypeError, "num_layers must be an integer"),
-        ({"dims": [8, 33]}, ValueError, "dims=33: the model has 32 dimensions"),
-        ({"dims": [8, 8]}, ValueError, "more than once"),
-        ({"dims": []}, ValueError, "dims is empty"),
-        ({"cache": 3}, TypeError, r"cache must be a folder or an mteb ResultCache, got 3 \(int\)"),
-        ({"cache": __file__}, ValueError, "cache must be a folder, but '.*test_evaluate.py' is a file"),
-    ],
-)
-def test_refuses_invalid_sizes(
-    tiny: SentenceTransformer, wanted: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    task = LocalSTS()
-    with pytest.raises(error, match=message):
-        quiet(tiny, task, **wanted)
-    assert task.loads == 0
-
-
-def test_refuses_other_objects_as_model() -> None:
-    with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
-        quiet("all-MiniLM-L6-v2", LocalSTS())

@@ -15,7 +15,7 @@ from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families, task_types
 from tests.support.pipelines import TEXTS, normalized, turned
 from tests.support.search import Apart
-from tests.support.sts import LocalSTS, quiet
+from tests.support.sts import quiet
 
 pytestmark = task_types.marks
 
@@ -46,18 +46,6 @@ def test_a_narrow_model_is_scored_within_its_dims(aligned: SentenceTransformer) 
     grid = quiet(model, Apart())
     assert (grid.document_sizes, list(map(str, grid.sizes))) == (["4L-16d"], ["1L-8d", "1L-16d"])
     assert model.encode_query("cat").shape == (16,), "the model does not change"
-
-
-def test_what_an_asymmetric_model_does_not_have_is_refused(aligned: SentenceTransformer) -> None:
-    model = asymmetric(aligned, 2)
-    with pytest.raises(ValueError, match="num_layers cannot be chosen; give dims alone"):
-        quiet(model, Apart(), num_layers=2)
-    with pytest.raises(ValueError, match="documents cannot be chosen"):
-        quiet(model, Apart(), documents="4L-32d")
-    with pytest.raises(ValueError, match=r"queries and documents.*type STS.*route=\"document\""):
-        quiet(model, LocalSTS())
-    with pytest.raises(ValueError, match="leave num_layers and sizes out"):
-        benchmark_latency(model, 2)
 
 
 def test_each_side_is_timed(aligned: SentenceTransformer) -> None:

@@ -26,10 +26,10 @@ from torch.utils.data import DataLoader
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, add_to_model_card, sizes_ladder
 from st_matryoshka2d.evaluation.tasks import parts_of
-from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
+from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained, with_and_without
 from tests.support.adapters import by_hand, lora
 from tests.support.families import ENDS, TEXTS
-from tests.support.launch import finished_in_two
+from tests.support.in_processes import in_processes
 from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
 from tests.support.training import OLD, RECIPES, cut_by_hand, train
@@ -252,8 +252,7 @@ def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """The first process evaluates, both receive the scores, and training is unaffected."""
-    finished_in_two("tests.evaluation.evaluator_script", tmp_path)
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    first, second = in_processes(2, with_and_without, tmp_path)
     assert len(first["log"]) == 4
     assert first["log"] == first["history"] == second["log"]
     assert second["history"] == []
@@ -364,42 +363,6 @@ def test_a_card_of_another_kind_gets_the_section_at_its_end(tmp_path: Path) -> N
     assert card.startswith("# Mine\n\n<!-- sizes: begin -->\n## Sizes\n")
     assert f'load("{tmp_path.name}", num_layers=2, dim=8)' in card
     assert card.endswith("<!-- sizes: end -->\n")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        ({"tasks": []}, ValueError, "tasks is empty"),
-        ({"tasks": "STSBenchmrak"}, ValueError, "Similar names: .*STSBenchmark"),
-        ({"tasks": [LocalSTS(), LocalSTS()]}, ValueError, "STS13 is given more than once"),
-        ({"tasks": MockClassificationTask, "sizes": ["2L-8d"]}, TypeError, "got <class"),
-        ({"sizes": []}, ValueError, "sizes is empty"),
-        ({"sizes": ["2L-8"]}, ValueError, "look like '6L-128d'"),
-        ({"sizes": ["2L-8d", Size(2, 8)]}, ValueError, "2L-8d is given more than once"),
-        ({"sizes": ["2L-8d"], "primary_size": "4L-8d"}, ValueError, "primary_size: 4L-8d is not among the sizes 2L-8d"),
-        ({"primary_size": "small"}, ValueError, "look like '6L-128d'"),
-        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
-    ],
-)
-def test_refused_when_made(wrong: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        GridEvaluator(**{"tasks": LocalSTS(), **wrong})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"sizes": ["2L-8d", "5L-8d"]}, "5L-8d has 5 layers, but the model has 4"),
-        ({"sizes": ["4L-33d"]}, "4L-33d has 33 dimensions, but the model has 32"),
-        ({"primary_size": "4L-31d"}, "primary_size: 4L-31d is not among the sizes 1L-4d, 2L-8d, 3L-16d, 4L-32d"),
-    ],
-)
-def test_refuses_invalid_sizes_before_computing(tiny: SentenceTransformer, wrong: dict[str, Any], message: str) -> None:
-    task, seen = LocalSTS(), read_along(tiny)
-    with pytest.raises(ValueError, match=message):
-        GridEvaluator(task, **wrong)(tiny)
-    assert task.loads == 0
-    assert not seen
 
 
 class OnePart(LocalSTS):

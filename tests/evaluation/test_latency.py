@@ -182,32 +182,6 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        ({"num_layers": 5}, ValueError, "num_layers=5: the model has 4 layers"),
-        ({"num_layers": [2, 2]}, ValueError, "more than once"),
-        ({"num_layers": []}, ValueError, "num_layers is empty"),
-        ({"num_layers": True}, TypeError, "num_layers must be an integer"),
-        ({"num_layers": 2, "sizes": ["2L-8d"]}, ValueError, "num_layers or sizes, not both"),
-        ({"sizes": ["5L-8d"]}, ValueError, "has 5 layers, but the model has 4"),
-        ({"sizes": ["2L-8"]}, ValueError, "look like '6L-128d'"),
-        ({"texts": "a text"}, TypeError, "got one string"),
-        ({"texts": []}, ValueError, "texts is empty"),
-        ({"texts": ["a cat", "a \ud83d dog"]}, ValueError, r"texts\[1\]: character 2 of the text"),
-        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more, got 0"),
-        ({"rounds": 0}, ValueError, "rounds must be 1 or more, got 0"),
-        ({"rounds": 2.5}, TypeError, "rounds must be an integer"),
-        ({"batch_size": True}, TypeError, "batch_size must be an integer"),
-    ],
-)
-def test_refuses_invalid_arguments_of_latency(
-    tiny: SentenceTransformer, given: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        benchmark_latency(tiny, **given)
-
-
 @pytest.fixture
 def times() -> pd.DataFrame:
     per_text = [3.64, 6.3, 9.24, 11.8, 14.5, 17.3]
@@ -246,9 +220,3 @@ def test_figure_numbers_do_not_overlap_lines(times: pd.DataFrame, factor: float)
             along = axes.transData.transform(line.get_xydata())
             dense = np.column_stack([np.interp(np.linspace(0, 5, 500), range(6), along[:, axis]) for axis in (0, 1)])
             assert not ((dense > box.min) & (dense < box.max)).all(axis=1).any(), text.get_text()
-
-
-def test_figure_refuses_other_tables(times: pd.DataFrame) -> None:
-    for other in (times.drop(columns="speedup"), times.head(0)):
-        with pytest.raises(ValueError, match=f"got {len(other)} rows"):
-            plot_speedup(other)

@@ -18,19 +18,18 @@ from st_matryoshka2d.model.layers import Layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import classes, families
 from tests.support.classes import PAIRS
-from tests.support.families import TEXTS
 from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore::st_matryoshka2d.errors.DataWarning")
 
 
-def task(name: str = "Mine", *, candidates: bool = True) -> Any:
+def task(name: str = "Mine") -> Any:
     draw = np.random.default_rng(0)
     corpus = {f"d{place}": " ".join(draw.choice(families.WORDS, 5)) for place in range(30)}
     queries = {f"q{place}": " ".join(draw.choice(families.WORDS, 3)) for place in range(40)}
     listed = {query: draw.permutation([*corpus])[:12].tolist() for query in queries}
     qrels = {query: documents[:2] for query, documents in listed.items()}
-    return retrieval_task(corpus, queries, qrels, candidates=listed if candidates else None, name=name)
+    return retrieval_task(corpus, queries, qrels, candidates=listed, name=name)
 
 
 @pytest.fixture
@@ -90,33 +89,10 @@ def test_pairs_are_timed(model: CrossEncoder) -> None:
     times = benchmark_latency(model, [2], PAIRS, batch_size=8, rounds=2, show_progress_bar=False)
     assert list(times["num_layers"]) == [2, 4]
     assert times["milliseconds"][0] / times["milliseconds_per_text"][0] == pytest.approx(len(PAIRS))
-    with pytest.raises(TypeError, match=r"pairs\[0\] is 'one text'"):
-        benchmark_latency(model, texts=["one text"])
 
 
-def test_what_a_reranker_has_not_is_refused(model: CrossEncoder, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leave dims, documents out"):
-        evaluate(model, task(), dims=[8], documents="4L-1d")
-    with pytest.raises(ValueError, match="Mine has no candidates, and a reranker cannot search a corpus"):
-        evaluate(model, task(candidates=False), show_progress_bar=False)
-    with pytest.raises(ValueError, match="STSBenchmark has none"):
-        evaluate(model, "STSBenchmark", show_progress_bar=False)
-    config = families.CONFIGS["bert"]()
-    config.num_labels = 3
-    import transformers as hf
-
-    labels = CrossEncoder(classes.saved(config, tmp_path / "labels", hf.AutoModelForSequenceClassification), device="cpu")
-    with pytest.raises(ValueError, match="3 scores for a pair, so it does not rank"):
-        evaluate(labels, task(), show_progress_bar=False)
-    assert truncate(labels, num_layers=2).predict(PAIRS).shape == (len(PAIRS), 3)
-
-
-def test_candidates_are_checked() -> None:
-    corpus, queries = dict(zip("abc", TEXTS, strict=False)), {"q": "a cat"}
-    with pytest.raises(ValueError, match="candidates has 1 ids that are not in corpus"):
-        retrieval_task(corpus, queries, {"q": ["a"]}, candidates={"q": ["a", "x"]})
-    with pytest.raises(ValueError, match="1 queries have none, such as"):
-        retrieval_task(corpus, queries, {"q": ["a"]}, candidates={})
+def test_a_classifier_of_pairs_is_cut_though_it_does_not_rank(tmp_path: Path) -> None:
+    assert truncate(classes.reranker(tmp_path, num_labels=3), num_layers=2).predict(PAIRS).shape == (len(PAIRS), 3)
 
 
 def test_no_hook_stays_on_the_model(model: CrossEncoder) -> None:

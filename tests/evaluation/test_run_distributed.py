@@ -7,14 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult
-from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, STOPPED, Embedded, grid, stop_at
+from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, STOPPED, Embedded, evaluated, grid, stop_at
 from tests.support import families
-from tests.support.launch import finished_in_two
+from tests.support.in_processes import in_processes
 from tests.support.results import assert_identical
 from tests.support.task_types import marks
 
@@ -50,8 +49,7 @@ def embedded(model: SentenceTransformer) -> Embedded:
 def ranks(folder: Path, model: SentenceTransformer, embedded: Embedded) -> Results:
     """Return the results of both processes, which also resume what one process has begun."""
     stop_at(model, embedded, STOP, folder / "of one")
-    finished_in_two("tests.evaluation.distributed_script", folder)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return in_processes(2, evaluated, folder)
 
 
 def assert_close(shared: GridResult, alone: GridResult) -> None:

@@ -171,5 +171,3 @@ def test_a_benchmark_gives_its_tasks() -> None:
     tasks = chosen_tasks("NanoBEIR")
     assert len(tasks) == 13
     assert tasks == list(mteb.get_benchmark("NanoBEIR").tasks)
-    with pytest.raises(ValueError, match="NanoArguAnaRetrieval is given more than once"):
-        chosen_tasks(["NanoBEIR", "NanoArguAnaRetrieval"])

@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, TruncationResult
 from st_matryoshka2d.grid.costs import vector_bytes
+from st_matryoshka2d.grid.truncation_result import truncation_dims
 from tests.support.grids import curve, pairs_grid, random_grid, random_times, with_scores
 from tests.support.truncations import SCORES, made_of
 
@@ -83,6 +84,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda: PLAIN.at(num_layers=6), ValueError, "6.* 1, 2, 4"),
     (lambda: PLAIN.at(num_layers=2, dims=[8, 65]), ValueError, "65.* 8, 20, 64"),
     (lambda: PLAIN.at(tasks=[]), ValueError, "one score"),
+    (lambda: across().at(documents="2L-32d"), ValueError, "There is no documents '2L-32d'"),
     (lambda: PLAIN.named(""), ValueError, "name"),
     (lambda: vector_bytes(8, "int3"), ValueError, "int3.* float32"),
     *(
@@ -160,6 +162,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (truncations("first", "random-0"), ValueError, "random-0"),
     (truncations("random-0", "random-1", "random-2"), ValueError, "prefixes"),
     (two_depths, ValueError, r"\[2, 3\]"),
+    (lambda: truncation_dims(0), ValueError, "full_dim must be 1 or more, got 0"),
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +98,8 @@ CASES = [Case(recipe, size, gathered) for recipe in RECIPES for size in (None, 2
 ACCUMULATION = (1, 2)
 
 
-def main(folder: Path) -> None:
-    """Write `rank0.pt` and `rank1.pt`."""
-    torch.set_num_threads(1)
+def compared(folder: Path) -> dict[str, Any]:
+    """Return what one process expects, and what it finds with the other."""
     rank = int(os.environ["RANK"])
     # Before the process group exists: later only the first process saves, and the other finds
     # nothing to load.
@@ -139,8 +137,7 @@ def main(folder: Path) -> None:
             "whole": _trained(noisy, run, steps, seed=rank),
             "resumed": _trained(noisy, run, steps, seed=7 + rank, checkpoint=run / "checkpoint-2"),
         }
-    torch.save(result, folder / f"rank{rank}.pt")
-    distributed.destroy_process_group()
+    return result
 
 
 def _model(folder: Path, dropout: float) -> SentenceTransformer:
@@ -235,7 +232,3 @@ def _trained(
     train(model, loss, folder, dataset, [LossStateCallback(loss)], **settings)
     own = {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
     return {"model": dict(model.state_dict()), "own": own}
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -15,8 +15,8 @@ from torch import distributed
 from st_matryoshka2d.evaluation.processes import in_all_processes
 from st_matryoshka2d.losses import MIPICLoss, RelationalDistillLoss
 from st_matryoshka2d.losses.distributed import average_gradient, gather, own_rows
-from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
-from tests.support.launch import finished_in_two
+from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named, compared
+from tests.support.in_processes import in_processes
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
 
 pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
@@ -26,10 +26,7 @@ Results = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Return the results of both processes."""
-    folder = tmp_path_factory.mktemp("distributed")
-    finished_in_two("tests.losses.distributed_script", folder)
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+    return in_processes(2, compared, tmp_path_factory.mktemp("distributed"))
 
 
 def assert_close(found: Named, expected: Named) -> None:

@@ -24,6 +24,17 @@ from tests.support.training import train
 COUNTED = [f"{n} cats and {n % 7} dogs" for n in range(20)]
 
 
+def card_of(model: SentenceTransformer, folder: Path, *grid: GridResult) -> str:
+    """Save a model and add to its card, again without effect; return the card."""
+    model.save_pretrained(str(folder))
+    cards = []
+    for _ in range(2):
+        add_to_model_card(folder, *grid)
+        cards.append((folder / "README.md").read_text(encoding="utf-8"))
+    assert cards[0] == cards[1]
+    return cards[0]
+
+
 @pytest.fixture
 def grid() -> GridResult:
     row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True, "score": 0.5}
@@ -33,10 +44,7 @@ def grid() -> GridResult:
 @pytest.mark.filterwarnings("ignore:Of texts that were left out")
 def test_a_smaller_vocabulary_is_told(tiny: SentenceTransformer, tmp_path: Path) -> None:
     small = truncate(tiny, vocabulary={"de": ["a cat sat", "the dog"] * 10, "en": ["on the mat"]})
-    small.save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path)
-    add_to_model_card(tmp_path)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    card = card_of(small, tmp_path)
     assert card.count("## Vocabulary") == 1
     rows, whole = small.config.vocab_size, tiny.config.vocab_size
     assert f"This model has {rows} of the {whole} tokens" in card
@@ -45,13 +53,9 @@ def test_a_smaller_vocabulary_is_told(tiny: SentenceTransformer, tmp_path: Path)
 
 
 def test_a_graph_beside_the_model_is_told(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    tiny.save_pretrained(str(tmp_path))
     for name in ("model.onnx", "onnx_embedder.json"):
         (tmp_path / name).write_bytes(bytes(250_000))
-    for _ in range(2):
-        add_to_model_card(tmp_path)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert card.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
+    assert card_of(tiny, tmp_path).count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
 
 
 def test_a_folder_with_a_graph_alone_gets_a_card(tmp_path: Path) -> None:
@@ -81,10 +85,7 @@ def test_the_name_can_be_set_before_saving(grid: GridResult, tiny: SentenceTrans
     for name in (None, "you/name"):
         if name is not None:
             model.model_card_data.set_model_id(name)
-        model.save_pretrained(str(tmp_path))
-        add_to_model_card(tmp_path, grid)
-        card = (tmp_path / "README.md").read_text(encoding="utf-8")
-        assert f'small = load("{name or tmp_path.name}", num_layers=2, dim=8)' in card
+        assert f'small = load("{name or tmp_path.name}", num_layers=2, dim=8)' in card_of(model, tmp_path, grid)
 
 
 def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -128,9 +129,8 @@ def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_p
         for layers in (2, 3)
         if n is not None
     ]
-    truncate(tiny, num_layers=3).save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path, GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"])))
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    scores = GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"]))
+    card = card_of(truncate(tiny, num_layers=3), tmp_path, scores)
     assert "Scores in percent: m, mean of A (n = 1,207) and B.\n" in card
 
 
@@ -164,10 +164,7 @@ def test_the_card_names_both_sides(family: str, tmp_path: Path) -> None:
     model.model_card_data.license = "mit"
     made = asymmetric(align(model, TEXTS, steps=0), "1L-8d")
     made.model_card_data.set_model_id("me/small-queries")
-    made.save_pretrained(str(tmp_path / "made"))
-    add_to_model_card(tmp_path / "made")
-    add_to_model_card(tmp_path / "made")
-    card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
+    card = card_of(made, tmp_path / "made")
     for words, times in {
         "## Queries and documents": 1,
         "in one space: 1 layer for queries, 4 layers for documents.": 1,
@@ -185,9 +182,7 @@ def test_the_card_of_a_token_table_tells_of_its_fit(tiny: SentenceTransformer, t
         fitted = fit_queries(tiny, COUNTED, queries=TEXTS)
     fitted.model_card_data.set_model_id("you/whole")
     for cut in (truncate(fitted, num_layers=0), truncate(fitted, num_layers=0, vocabulary=TEXTS)):
-        cut.save_pretrained(str(tmp_path))
-        add_to_model_card(tmp_path)
-        card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        card = card_of(cut, tmp_path)
         for words in (
             f"a row for each of {cut[0].num_embeddings} tokens",
             "documents that [you/whole](https://huggingface.co/you/whole) embedded",
@@ -205,15 +200,13 @@ def test_the_picture_of_a_grid_has_the_name_of_the_card(
     drawn: list[str] = []
     monkeypatch.setattr(GridResult, "plot", lambda self, _: drawn.append(self.model))
     tiny.model_card_data.set_model_id("you/new")
-    tiny.save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path, grid.named("org/old"))
-    assert drawn == ["you/new"]
+    card_of(tiny, tmp_path, grid.named("org/old"))
+    assert {*drawn} == {"you/new"}
 
 
 def test_a_router_with_one_depth_has_the_section_on_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    align(routed(normalized(tiny), shared=False), TEXTS, steps=0).save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path)
-    assert "## Layers and dimensions" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    model = align(routed(normalized(tiny), shared=False), TEXTS, steps=0)
+    assert "## Layers and dimensions" in card_of(model, tmp_path)
 
 
 def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
@@ -245,9 +238,7 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     train(tiny, TwoDMSELoss(tiny, CoSENTLoss(tiny)), tmp_path / "run", scored(), max_steps=1)
     small = truncate(truncate(tiny, num_layers=3, dim=16), num_layers=2)
     small.model_card_data.set_model_id("you/small")
-    small.save_pretrained(str(tmp_path / "cut"))
-    add_to_model_card(tmp_path / "cut")
-    card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
+    card = card_of(small, tmp_path / "cut")
     whole = "[you/whole](https://huggingface.co/you/whole)"
     for words in (
         f"cut from {whole}: layers 1, 4 of 4 and the first 16 of 32 dimensions.",
@@ -265,9 +256,8 @@ def test_card_of_untrained_cut_suggests_trained_size(tiny: SentenceTransformer, 
     with pytest.warns(
         UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. Score"
     ):
-        truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        cut = truncate(tiny, num_layers=2, dim=16)
+    card = card_of(cut, tmp_path)
     assert "truncate_dim=8)`." in card
     assert "expect lower scores" not in card
     assert "Of the sizes that the whole model was aligned for, this cut has:" in card
@@ -276,9 +266,8 @@ def test_card_of_untrained_cut_suggests_trained_size(tiny: SentenceTransformer, 
 def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
     declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "MultiSizeLoss(CoSENTLoss)")
     with pytest.warns(UserWarning, match="not trained at 1L-4d"):
-        truncate(tiny, num_layers=1, dim=4).save_pretrained(str(tmp_path))
-    add_to_model_card(tmp_path)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        cut = truncate(tiny, num_layers=1, dim=4)
+    card = card_of(cut, tmp_path)
     assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
     assert "trained with `MultiSizeLoss(CoSENTLoss)`, at no size within this cut." in card
     assert "load(" not in card
@@ -294,14 +283,9 @@ def test_the_cards_of_an_aligned_model_and_its_cut_have_what_sizes_keep(tiny: Se
         "cut": "| layers / dim | 8 | 16 |\n| ---: | ---: | ---: |\n| 2 | 0.700 | 0.812 |",
     }
     for (name, shown), model in zip(tables.items(), (tiny, truncate(tiny, num_layers=2, dim=16)), strict=True):
-        model.save_pretrained(str(tmp_path / name))
-        add_to_model_card(tmp_path / name)
-        card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
-        assert f"by the size and by the whole model.\n\n{shown}\n\n" in card
+        assert f"by the size and by the whole model.\n\n{shown}\n\n" in card_of(model, tmp_path / name)
     tiny.config.matryoshka_agreement = "much"
-    tiny.save_pretrained(str(tmp_path / "foreign"))
-    add_to_model_card(tmp_path / "foreign")
-    assert "How well each size agrees" not in (tmp_path / "foreign" / "README.md").read_text(encoding="utf-8")
+    assert "How well each size agrees" not in card_of(tiny, tmp_path / "foreign")
 
 
 def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -1,174 +1,19 @@
-"""Invalid or questionable own data is reported when the task is built."""
+"""Questionable own data is reported when the task is built; tables of any kind are read alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
+from datasets import Dataset
 
-from st_matryoshka2d import DataWarning, classification_task, pair_task, retrieval_task, sts_task
-from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.evaluation.tasks import chosen_tasks
-
-PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
-CORPUS: dict[Any, Any] = {"d1": "one", "d2": {"title": "T", "text": "two"}, "d3": "three"}
-QUERIES: dict[Any, Any] = {"q1": "first", "q2": "second"}
-QRELS: dict[Any, Any] = {"q1": ["d1"], "q2": {"d2": 2, "d1": 0}}
-TRAIN: dict[str, Any] = {"text": [f"train {i}" for i in range(20)], "label": ["a", "b"] * 10}
-TEST: dict[str, Any] = {"text": ["one", "two"], "label": ["a", "b"]}
-LISTS: dict[str, Any] = {**TRAIN, "label": [["a"], ["a", "b"], ["b"], []] * 5}
-LISTS_TEST: dict[str, Any] = {**TEST, "label": [["a", "b"], []]}
-
-
-def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=columns.split())
-
-
-def pairs_of(**cells: Any) -> dict[str, Any]:
-    return {**PAIRS, **cells}
-
-
-def search(**changed: Any) -> Any:
-    return retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **changed})
-
-
-def numbered(names: list[str]) -> Dataset:
-    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
-    return Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
-
-
-def refusals() -> Iterator[tuple[Callable[[], object], list[str]]]:
-    """Yield calls, and what the error must name."""
-    for hold in (dict, lambda cells: pd.DataFrame(cells, dtype=object)):
-        for column, cells, words in [
-            ("sentence2", [3, "y", "z"], ["row 0", "sentence2", "got 3"]),
-            ("score", [float("inf"), 2, 3], ["row 0", "score", "got inf"]),
-            ("score", [1, Decimal("NaN"), "two"], ["row 1", "score", "Decimal('NaN')", "Likewise 2"]),
-            ("score", [2, 2.0, 2], ["at least two", "got 1 in 3"]),
-        ]:
-            yield partial(sts_task, hold(pairs_of(**{column: cells}))), words
-    yield partial(sts_task, Dataset.from_dict(pairs_of(sentence1=[1, 2, 3]))), ["row 0", "got 1"]
-    yield partial(sts_task, pd.DataFrame(pairs_of(score=[1, "b", "c"]), index=[2, 4, 5])), ["row 4, score", "Likewise 5"]
-    yield partial(sts_task, {name: cells[:1] for name, cells in PAIRS.items()}), ["two", "got 1 in 1"]
-    yield partial(sts_task, PAIRS, score="label"), ["'label'", "'sentence1'", "score="]
-    yield partial(sts_task, pd.DataFrame(PAIRS), sentence2="b"), ["'b'", "'sentence2'", "sentence2="]
-    yield partial(sts_task, PAIRS, sentence2="sentence1"), ["differ", "sentence1"]
-    yield partial(sts_task, {}), ["'sentence1'", "none"]
-    for empty in (dict.fromkeys(PAIRS, ()), pd.DataFrame(PAIRS)[:0], Dataset.from_dict(PAIRS).select([])):
-        yield partial(sts_task, empty), ["pairs is empty"]
-    for labels, words in [
-        ([1, 2, 0], ["row 1", "label", "1 (", "0 (", "got 2"]),
-        ([0.5, 1, 0], ["row 0", "got 0.5"]),
-        (["entailment", "neutral", "entailment"], ["row 0", "got 'entailment'", "Likewise 1, 2"]),
-        ([[1], [0], [1]], ["row 0", "got [1]"]),
-        ([1, 1.0, True], ["two different labels", "got 1 in 3"]),
-    ]:
-        yield partial(pair_task, pairs_of(label=labels)), words
-    for collection, words in [
-        ({"corpus": {}}, ["corpus is empty"]),
-        ({"corpus": {"id": ["d1"], "text": ["one"]}}, ["id 'id'", "got ['d1']"]),
-        ({"corpus": {"d1": {"title": "one"}}}, ["id 'd1'", "text", "got None"]),
-        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, ["id 'd1'", "title", "got 3"]),
-        ({"corpus": {**CORPUS, "d1": 3}}, ["id 'd1'", "text", "got 3"]),
-        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, ["corpus", "repeated", "'1'"]),
-        ({"corpus": {**CORPUS, " ": "a"}}, ["corpus, row 3, id", "got ' '"]),
-        ({"corpus": table("id text", (1, "a"), (None, "b"))}, ["corpus, row 0, id", "got 1.0"]),
-        ({"corpus": table("doc text", (1, "a"))}, ["corpus", "'id'", "'doc'"]),
-        ({"corpus": Dataset.from_dict({"_id": [1, 2], "text": ["a", None]})}, ["id '2'", "got None"]),
-        ({"queries": {}}, ["queries is empty"]),
-        ({"queries": {**QUERIES, "q2": ""}}, ["queries, id 'q2', text", "got ''"]),
-        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, ["queries", "repeated", "'q1'"]),
-        ({"queries": table("id question", ("q1", "a"))}, ["queries", "'text'", "'question'"]),
-        ({"qrels": {"q1": []}}, ["qrels is empty"]),
-        ({"qrels": {"q1": "d1"}}, ["qrels, query 'q1'", "list", "got 'd1'"]),
-        ({"qrels": {"q9": ["d1"]}}, ["not in queries", "'q9'"]),
-        ({"qrels": {"q1": [f"x{i}" for i in range(5)]}}, ["not in corpus", "'x0'", "5 "]),
-        ({"qrels": {"q1": {"d1": -1}}}, ["('q1', 'd1'), score", "got -1"]),
-        ({"qrels": {"q1": {"d1": 2**62}}}, ["('q1', 'd1'), score", "1,000,000", "got 46116"]),
-        ({"qrels": {"q1": {"d1": Decimal("0.5")}}}, ["('q1', 'd1'), score", "0.5"]),
-        ({"qrels": {"q1": {"d1": 0}}}, ["every relevance is 0"]),
-        ({"qrels": {"q1": ["d1", "d1"]}}, ["('q1', 'd1')", "one judgment"]),
-        ({"qrels": {"q1": [None]}}, ["row 0, corpus_id", "got None"]),
-        ({"qrels": table("query_id corpus_id score", ("q1", "d1", None))}, ["('q1', 'd1'), score", "got None"]),
-        ({"qrels": table("query_id doc relevance", ("q1", "d1", 1))}, ["'corpus_id'", "'doc'"]),
-    ]:
-        yield partial(search, **collection), words
-    train, label = partial(classification_task, TRAIN), TRAIN["label"]
-    yield partial(train, TEST, label="topic"), ["train", "'topic'", "label="]
-    yield partial(train, {"text": ["one"]}), ["test", "'label'"]
-    yield partial(train, {**TEST, "text": ["one", 2]}), ["test, row 1, text", "got 2"]
-    yield partial(train, {**TEST, "label": ["a", 1.5]}), ["test, row 1, label", "got 1.5"]
-    yield partial(train, {**TEST, "label": ["c", "d"]}), ["only in test", "'c', 'd'", "2 in all"]
-    yield partial(train, {**TEST, "label": [0, 1]}), ["all strings or all integers", "'a'", "0"]
-    yield partial(train, TEST, samples_per_label=0), ["samples_per_label", "got 0"]
-    wrong: list[tuple[list[Any], Any, list[str]]] = [
-        (["a"] * 20, TEST, ["train", "two", "['a']"]),
-        ([*LISTS["label"][:19], "b"], TEST, ["train, row 19, label", "list", "got 'b'"]),
-        ([*label[:19], ["b"]], TEST, ["train, row 19, label", "one label", "got ['b']"]),
-        (LISTS["label"], TEST, ["lists"]),
-        (LISTS["label"], {**LISTS_TEST, "label": [["a"], []]}, ["two labels in test", "got 1,"]),
-        ([["a"], ["b"], ["a"], ["b"], *[[]] * 16], LISTS_TEST, ["5 labelled texts", "got 2, 4"]),
-    ]
-    for labels, test, words in wrong:
-        yield partial(classification_task, {**TRAIN, "label": labels}, test), words
-    few = partial(classification_task, LISTS, LISTS_TEST, samples_per_label=4)
-    yield few, ["samples_per_label=5", "and 4"]
-    other = partial(classification_task, numbered(["yes", "no"]), numbered(["no", "yes"]))
-    yield other, ["['yes', 'no'], ['no', 'yes']"]
-    for make in MAKERS:
-        yield partial(make, name="STSBenchmark"), ["'STSBenchmark'", "mteb"]
-        yield partial(make, name="a/b"), ["'a/b'"]
-        yield partial(make, name=""), ["name=''"]
-
-
-MAKERS = [
-    partial(sts_task, PAIRS),
-    partial(pair_task, pairs_of(label=[0, 1, 1])),
-    search,
-    partial(classification_task, TRAIN, TEST),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), [*refusals()])
-def test_wrong_data_are_refused(call: Callable[[], object], words: list[str]) -> None:
-    with pytest.raises(UsageError) as refused:
-        call()
-    assert not isinstance(refused.value, TypeError)
-    assert [word for word in words if word not in str(refused.value)] == []
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (partial(sts_task, "pairs.csv"), ["pairs", "str", "pandas"]),
-        (partial(sts_task, [PAIRS]), ["pairs", "list", "pandas"]),
-        (partial(sts_task, DatasetDict(dev=Dataset.from_dict(PAIRS))), ["DatasetDict", "split"]),
-        (partial(sts_task, IterableDataset.from_generator(lambda: iter([]))), ["IterableDataset"]),
-        *((partial(search, **{name: []}), [name, "list"]) for name in ("corpus", "queries", "qrels")),
-        (partial(classification_task, TRAIN, [TEST]), ["test", "list"]),
-        (partial(classification_task, TRAIN, TEST, n_experiments=1.5), ["n_experiments", "1.5"]),
-        *((partial(make, name=3), ["name", "3"]) for make in MAKERS),
-    ],
-)
-def test_what_is_no_table_is_a_type_error(call: Callable[[], object], words: list[str]) -> None:
-    with pytest.raises(TypeError) as refused:
-        call()
-    assert [word for word in words if word not in str(refused.value)] == []
-
-
-def test_own_tasks_need_distinct_names() -> None:
-    one, other = sts_task(PAIRS), sts_task({**PAIRS, "score": [3, 2, 1]})
-    for again in (one, other):
-        with pytest.raises(ValueError, match=r"MySTS is given more than once\. .* different names: name='\.\.\.'"):
-            chosen_tasks([one, again])
-
+from st_matryoshka2d import DataWarning, classification_task, retrieval_task, sts_task
+from tests.support.own_data import CORPUS, LISTS, LISTS_TEST, PAIRS, QRELS, QUERIES, TEST, TRAIN, table
 
 HOLDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "dict": dict,
@@ -209,7 +54,7 @@ def test_decimals_of_a_database_are_numbers_in_any_table(hold: str) -> None:
             "Queries without a relevant document: 2 of 3. They are dropped.",
         ),
         (
-            lambda: sts_task(pd.DataFrame(pairs_of(score=[1, None, 4]), index=[2, 3, 5])),
+            lambda: sts_task(pd.DataFrame({**PAIRS, "score": [1, None, 4]}, index=[2, 3, 5])),
             "pairs: 1 of 3 rows have an empty cell and are left out: 3.",
         ),
         (

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 from st_matryoshka2d.pretraining import SMAEForPreTraining, SMAETrainer
-from tests.pretraining.trainer_script import SEEDS
+from tests.pretraining.trainer_script import SEEDS, spread
+from tests.support.in_processes import in_processes
 from tests.support.killed import assert_resumed_bit_by_bit, different
-from tests.support.launch import finished, finished_in_two
+from tests.support.launch import finished
 from tests.support.quick import quick
 from tests.support.smae import batch, masked_lm, rows, trainer
 
@@ -24,16 +25,14 @@ from tests.support.smae import batch, masked_lm, rows, trainer
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run uninterrupted, killed and resumed trainings; return their folder."""
     folder = tmp_path_factory.mktemp("killed")
-    finished(sys.executable, "-m", "tests.pretraining.trainer_script", "killed", folder)
+    finished(sys.executable, "-m", "tests.pretraining.trainer_script", folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return the results of two processes."""
-    folder = tmp_path_factory.mktemp("processes")
-    finished_in_two("tests.pretraining.trainer_script", "processes", folder)
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+    return in_processes(2, spread, tmp_path_factory.mktemp("processes"))
 
 
 def badness(model: SMAEForPreTraining) -> dict[str, float]:

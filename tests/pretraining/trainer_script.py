@@ -6,9 +6,10 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from st_matryoshka2d.pretraining import SMAEForPreTraining
 from tests.support.killed import STEPS, Kill, run_each
@@ -45,10 +46,9 @@ def trained(folder: Path, end: str, seed: int | None) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
-def on_two_processes(root: Path) -> None:
-    """Write `rank0.pt` and `rank1.pt`."""
+def spread(root: Path) -> dict[str, Any]:
+    """Return the weights and the log of each training that processes share."""
     rank = int(os.environ["RANK"])
-    torch.set_num_threads(1)
     torch.manual_seed(rank)
     ends, logs = {}, {}
     # Batches of a stream differ in width, and the stream is repeated.
@@ -61,9 +61,8 @@ def on_two_processes(root: Path) -> None:
         training = trainer(model, root / "ranks", **(settings | more))
         training.train()
         ends[case], logs[case] = dict(model.state_dict()), training.state.log_history
-    torch.save({"ends": ends, "logs": logs}, root / f"rank{rank}.pt")
-    distributed.destroy_process_group()
+    return {"ends": ends, "logs": logs}
 
 
 if __name__ == "__main__":
-    {"killed": killed_and_resumed, "processes": on_two_processes}[sys.argv[1]](Path(sys.argv[2]))
+    killed_and_resumed(Path(sys.argv[1]))

@@ -37,9 +37,9 @@ def saved(config: Any, folder: Path, head: Any) -> str:
     return str(folder)
 
 
-def reranker(folder: Path, family: str = "bert") -> CrossEncoder:
+def reranker(folder: Path, family: str = "bert", num_labels: int = 1) -> CrossEncoder:
     config = (families.CONFIGS | families.UNNAMED)[family]()
-    config.num_labels = 1
+    config.num_labels = num_labels
     return CrossEncoder(saved(config, folder, hf.AutoModelForSequenceClassification), device="cpu").eval()
 
 

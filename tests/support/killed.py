@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainerCallback
 
-from tests.support.launch import cache_card_templates, forked, freeze_garbage_collector
+from tests.support.launch import cache_card_templates, forked, freeze_garbage_collector, killed_by
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
 
@@ -32,24 +33,14 @@ def run_each(root: Path, trainings: Mapping[str, Callable[[], dict[str, Tensor]]
     torch.set_num_threads(1)
     freeze_garbage_collector()
     cache_card_templates()
-    signals = {name: _forked(root, name, train) for name, train in trainings.items()}
+    signals = {
+        name: killed_by(forked(partial(_save, root / f"{name}.safetensors", train))) for name, train in trainings.items()
+    }
     (root / "signals.json").write_text(json.dumps(signals))
 
 
-def _forked(root: Path, name: str, train: Callable[[], dict[str, Tensor]]) -> int:
-    """Run in a child process; return the signal that ended it, or 0."""
-
-    def logged() -> None:
-        log = os.open(root / f"{name}.log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        save_file(train(), root / f"{name}.safetensors")
-
-    child = forked(logged)
-    _, ended = os.waitpid(child, 0)
-    if not os.WIFSIGNALED(ended) and os.waitstatus_to_exitcode(ended):
-        raise RuntimeError(f"{name}: {(root / f'{name}.log').read_text()[-3000:]}")
-    return os.WTERMSIG(ended) if os.WIFSIGNALED(ended) else 0
+def _save(file: Path, train: Callable[[], dict[str, Tensor]]) -> None:
+    save_file(train(), file)
 
 
 def different(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> list[str]:

@@ -38,11 +38,6 @@ def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **varia
     return done.stdout
 
 
-def finished_in_two(module: str, *arguments: str | Path) -> str:
-    """Run a script in two distributed processes; return their output."""
-    return finished(sys.executable, "-m", "tests.support.two_processes", module, *arguments)
-
-
 def finished_with_hub(hub: Path, serve: Path, folder: Path, *command: str) -> str:
     """Run `python -m COMMAND` with a Hub that serves a folder; return its output."""
     with module_at(serve).serve(hub, writable=False) as url:
@@ -92,3 +87,10 @@ def forked(run: Callable[[], object]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def killed_by(child: int) -> int:
+    """Wait for a forked process; return the signal that killed it, or 0. Fails if the process failed, which it has told."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code <= 0, f"exit code {code}, see above"
+    return -code

@@ -69,11 +69,11 @@ class Scores:
         sentences = sts_task(pd.read_parquet(data / "sts" / "stsb" / "dev.parquet"), name="stsb")
         self.tasks = [sentences, search, PublicSet(data, "mlquestions", PASSAGES).task]
 
-    def __call__(self, model: SentenceTransformer) -> dict[str, dict[str, float]]:
-        """Return percentages by task and size."""
+    def __call__(self, model: SentenceTransformer, layers: str | None = None) -> dict[str, dict[str, float]]:
+        """Return percentages by task and size, of the layers that the model was trained for or of others."""
         full = full_size(model)
         sizes = sorted({*sizes_ladder(model), Size(full.num_layers // 2, full.dim)})
-        grid = evaluate(model, self.tasks, sizes=sizes, batch_size=64, show_progress_bar=False)
+        grid = evaluate(model, self.tasks, sizes=sizes, layers=layers, batch_size=64, show_progress_bar=False)
         return {name: {str(size): 100 * grid.score(size, name) for size in sizes} for name in grid.tasks}
 
 
@@ -152,6 +152,7 @@ def main() -> None:
         return known[row]
 
     keep("nothing done, ends", lambda: scores(start(options, False, data)))
+    keep("nothing done, first", lambda: scores(start(options, False, data), layers=FIRST))
     if options.aligned:
         keep("aligned", lambda: scores(start(options, True, data)))
     for name in options.losses:
@@ -169,13 +170,16 @@ def write(known: dict[str, Any], file: Path, options: argparse.Namespace) -> Non
     about = f"{model_name(options.model)}, {PAIRS:,} pairs of Quora, batches of {options.batch_size}; {described('cpu')}. "
     lines = ["# Layers that training keeps, at equal time", "", about + "Written by `benchmarks/layers_trained.py`.", ""]
     runs = {row: found for row, found in known.items() if not row.startswith("seconds")}
+    full = Size.parse(list(next(iter(runs.values()))["stsb"])[-1])
+    half = str(Size(full.num_layers // 2, full.dim))
     for name, title in TITLES.items():
-        sizes = list(next(iter(runs.values()))[name])
-        ladder = list(dict.fromkeys(size for size in sizes if size != "3L-384d"))
+        scored = {row: found for row, found in runs.items() if name in found}
+        sizes = list(next(iter(scored.values()))[name])
+        ladder = [size for size in sizes if size != half]
         head = [title, *sizes, "ladder"]
         rows = [
             [row, *(found[name][size] for size in sizes), sum(found[name][s] for s in ladder) / len(ladder)]
-            for row, found in runs.items()
+            for row, found in scored.items()
         ]
         lines += [*markdown([head, *([row, *(f"{cell:.1f}" for cell in cells)] for row, *cells in rows)]), ""]
     timed = [(row.removeprefix("seconds of a step, "), found) for row, found in known.items() if row.startswith("seconds")]

@@ -40,8 +40,8 @@ def asymmetric(
         model: A model that `align` returned, with all its readouts; for a token table, one that
             `fit_queries` returned.
         query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0
-            is the token table of `fit_queries`. Or an encoder, such as a cut that was trained to
-            return the embeddings of the whole model.
+            is the token table of `fit_queries`. Or an encoder, such as a cut that was healed, or
+            trained to return the embeddings of the whole model.
         document: Size of the document encoder; None for all layers. If the dims differ, both get
             the fewer.
 

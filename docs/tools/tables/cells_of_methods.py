@@ -62,20 +62,34 @@ def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
     return (ends if "aligned" in method or method not in most else most).get(method, [""] * 7)
 
 
-def layers_trained() -> Cells:
+def layers_trained(model: str = "all-MiniLM-L6-v2") -> Cells:
     """Return scores before and after training by the layers that it keeps: by size, and the mean over the ladder."""
-    known = json.loads((RESULTS / "layers_trained" / "all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
-    shown, half = ["1L-16d", "3L-64d", "3L-384d", "6L-384d"], "3L-384d"
-    rows = [["", *(f"{task}, {size}" for task in ("STS-B", "Quora") for size in [*shown, "ladder"])]]
-    for name, found in known.items():
-        if name.startswith("seconds"):
-            continue
-        cells = []
-        for task in ("stsb", "quora"):
-            ladder = [score for size, score in found[task].items() if size != half]
-            cells += [*(found[task][size] for size in shown), sum(ladder) / len(ladder)]
-        rows.append([name.removesuffix(", 5e-05"), *(f"{cell:.1f}" for cell in cells)])
+    known = json.loads((RESULTS / "layers_trained" / f"{model}.json").read_text(encoding="utf-8"))
+    runs = {name: found for name, found in known.items() if not name.startswith("seconds")}
+    sizes = list(next(iter(runs.values()))["stsb"])
+    layers, dims = sizes[-1].split("L-")
+    half = f"{int(layers) // 2}L-{dims}"
+    small = next(size for size in sizes if size.startswith(f"{int(layers) // 2}L-"))
+    of_tasks = {"stsb": [small, half, sizes[-1]], "quora": [small], "MLQuestions": [small, half]}
+    titles = {"stsb": "STS-B", "quora": "Quora"}
+    rows = [["", *(f"{titles.get(task, task)}, {size}" for task in of_tasks for size in [*of_tasks[task], "ladder"])]]
+    for name in sorted(runs, key=_by_loss):
+        row = [name.rpartition(", ")[0] if "steps" in name else name]
+        for task, shown in of_tasks.items():
+            scores = runs[name].get(task)
+            if scores is None:  # not all were measured
+                row += [""] * (len(shown) + 1)
+                continue
+            ladder = [score for size, score in scores.items() if size != half]
+            row += [f"{score:.1f}" for score in [*(scores[size] for size in shown), sum(ladder) / len(ladder)]]
+        rows.append(row)
     return rows
+
+
+def _by_loss(run: str) -> tuple[str, bool, int, str]:
+    """Sort runs by their losses, then by their layers and steps."""
+    loss, _, of_run = run.partition(", ")
+    return (" " if loss == "nothing done" else loss), of_run.startswith("ends"), len(of_run), of_run
 
 
 def kept(folder: str) -> Cells:

@@ -56,7 +56,7 @@ def draw_kept() -> Figure:
 
 def draw_half() -> Figure:
     """Draw what queries by half of the layers, or by a token table, keep of search in documents that no fit has read."""
-    models = {"all-MiniLM-L6-v2": "3 of 6 layers", "multilingual-e5-small": "6 of 12 layers"}
+    halves = {"all-MiniLM-L6-v2": "3 of 6", "all-mpnet-base-v2": "6 of 12", "multilingual-e5-small": "6 of 12"}
     ways = {
         "not aligned": ("first and last layers, as they are", GONE),
         "heal": ("healed", KEPT),
@@ -65,7 +65,7 @@ def draw_half() -> Figure:
     }
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(1, 2, sharey=True), TASKS.items(), strict=True):
-        for row, model in enumerate(models):
+        for row, model in enumerate(halves):
             table = pd.read_csv(RESULTS.parent / "unseen" / f"{model}.csv")
             table = table[(table["set"] == name) & (table["part"] == "unseen") & (table["share"] == 0.5)]
             kept = table[table["questions"] <= 5000].sort_values("questions").groupby("verb")["kept"].last()
@@ -73,7 +73,7 @@ def draw_half() -> Figure:
                 if verb in kept:
                     bar = axes.bar(row + 0.21 * (place - 1.5), kept[verb], 0.19, color=colour, label=label)
                     axes.bar_label(bar, fmt="%.0f", color=INK, fontsize=9)
-        axes.set_xticks(range(len(models)), ["\n".join(told) for told in models.items()])
+        axes.set_xticks(range(len(halves)), [f"{model}\n{layers} layers" for model, layers in halves.items()], fontsize=9)
         axes.set_title(f"{title}: share of the whole model's nDCG@10, %", fontsize=11, color=INK, pad=14)
         axes.spines[["top", "right"]].set_visible(False)
         named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))

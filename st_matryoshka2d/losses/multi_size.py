@@ -80,8 +80,9 @@ class MultiSizeLoss(nn.Module):
             enables gradient caching.
         layers: Which layers each depth keeps, as for `align`. None: those that the model was
             aligned or trained with, otherwise `"ends"`, half from the start and half from the end,
-            whose last ones run again for each depth of a step. `"first"` is the papers' setting:
-            one pass serves all depths, and a model that is good already loses far more.
+            whose last ones run again for each depth of a step. `"first"` is the papers' setting, for
+            which one pass serves all depths. It suits a model that was only pre-trained; one that
+            is good already loses far more.
 
     Raises:
         TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one

@@ -27,6 +27,7 @@ TABLES = {
     "what half the layers keep": of_half,
     "methods of the papers": papers,
     "layers that training keeps": layers_trained,
+    "layers after pre-training": lambda: layers_trained("pretrained-4x128"),
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1]),
     "time of a step": steps,
     "queries by few layers": shallow,

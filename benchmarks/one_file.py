@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from languages import table
+from translations import table
 from measure import DATA, markdown, model_name
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from languages import table
+from translations import table
 from measure import markdown, model_name
 from tokenizers import Tokenizer
 

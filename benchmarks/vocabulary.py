@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from languages import table
+from translations import table
 from measure import DATA, markdown, model_name
 from public.remembering import Remembering
 from public.sets import PublicSet, Rows

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from translations import table
 from measure import DATA, markdown, model_name
 from public.remembering import Remembering
 from public.sets import TASKS, PublicSet, Rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from translations import table
 
 from st_matryoshka2d import OnnxEmbedder, align, export_onnx, heal, truncate
 from st_matryoshka2d.exporting.onnx_embedder import GRAPH

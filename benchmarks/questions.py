@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from translations import table
 from measure import markdown, model_name
 from tokenizers import Tokenizer
+from translations import table
 
 from st_matryoshka2d.vocabulary.choice import chosen, tokens_of
 from st_matryoshka2d.vocabulary.shrink import Vocabulary

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from translations import table
 from measure import DATA, markdown, model_name
 from public.remembering import Remembering
 from public.sets import PublicSet, Rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from translations import table
 
 from st_matryoshka2d import align, truncate
 from st_matryoshka2d.sizes import megabytes

@@ -72,7 +72,8 @@ def export_onnx(model: SentenceTransformer, folder: str | os.PathLike[str], *, i
         part = Path(name)
         export_graph(exported.graph, part / GRAPH)
         exported.tokenizer.save(str(part / TOKENIZER))
-        (part / CONFIG).write_text(json.dumps(_config(exported.model), indent=1, ensure_ascii=False), encoding="utf-8")
+        about = _config(exported.model, model.model_card_data.base_model)
+        (part / CONFIG).write_text(json.dumps(about, indent=1, ensure_ascii=False), encoding="utf-8")
         _compare(exported.model, OnnxEmbedder.load(part))
         if int8:
             _quantize(part / GRAPH)
@@ -81,10 +82,11 @@ def export_onnx(model: SentenceTransformer, folder: str | os.PathLike[str], *, i
     return OnnxEmbedder.load(wanted)
 
 
-def _config(model: SentenceTransformer) -> dict[str, object]:
-    """Return what a reader must know beside the graph and the tokenizer."""
+def _config(model: SentenceTransformer, base_model: str | None) -> dict[str, object]:
+    """Return what a reader, or a card, must know beside the graph and the tokenizer."""
     prompts = {side: prompt_of(model, side) for side in ("", QUERY, DOCUMENT)}
-    return {"dim": model.get_embedding_dimension(), "prompts": prompts, "similarity": model.similarity_fn_name}
+    about = {"dim": model.get_embedding_dimension(), "prompts": prompts, "similarity": model.similarity_fn_name}
+    return about | ({"base_model": base_model} if base_model else {})
 
 
 def _compare(model: SentenceTransformer, embedder: OnnxEmbedder) -> None:

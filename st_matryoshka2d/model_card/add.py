@@ -11,6 +11,7 @@ from st_matryoshka2d._hosts.sentence_transformers import UNNAMED
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model_card.other_sections import (
+    base_of_graph,
     is_exported,
     onnx_section,
     sides_section,
@@ -31,7 +32,7 @@ _SIMILARITY = re.compile(r"(It maps .+? dense vector space) and can be used for 
 _BY_THE_TRAINER = re.compile(r"^- generated_from_trainer$", flags=re.MULTILINE)
 _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 _OF_A_GRAPH = """---
-library_name: onnx
+{base}library_name: onnx
 pipeline_tag: sentence-similarity
 tags:
 - sentence-similarity
@@ -101,8 +102,9 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
 
 def _begin_card(folder: Path) -> None:
     """Write the card of a folder that has an exported graph alone."""
-    name = folder.resolve().name
-    replace_file(folder / "README.md", lambda part: part.write_text(_OF_A_GRAPH.format(name=name), encoding="utf-8"))
+    base = base_of_graph(folder)
+    card = _OF_A_GRAPH.format(name=folder.resolve().name, base=f"base_model: {base}\n" if base else "")
+    replace_file(folder / "README.md", lambda part: part.write_text(card, encoding="utf-8"))
 
 
 def _card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:

@@ -147,3 +147,9 @@ def onnx_section(folder: Path, name: str) -> str:
 def is_exported(folder: Path) -> bool:
     """Tell whether a folder has an exported graph."""
     return all((folder / file).is_file() for file in (_GRAPH, _CONFIG))
+
+
+def base_of_graph(folder: Path) -> str | None:
+    """Return the model on the Hub that an exported one was made of, if it is known."""
+    base: str | None = read_json(folder / _CONFIG).get("base_model")
+    return base

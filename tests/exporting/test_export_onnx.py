@@ -64,6 +64,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> SentenceTransformer:
     cut.prompts = {"query": "the cat ", "document": "a dog ", "other": "red "}
     cut.default_prompt_name, cut.max_seq_length = "other", 20
     cut.tokenizer.backend_tokenizer.enable_padding(length=40)
+    cut.model_card_data.base_model = "org/whole"
     return cut
 
 
@@ -97,7 +98,7 @@ def test_what_a_folder_has(folder: Path) -> None:
     assert tokenizer["truncation"]["max_length"] == 20
     about = json.loads((folder / "onnx_embedder.json").read_text(encoding="utf-8"))
     prompts = {"": "red ", "query": "the cat ", "document": "a dog "}
-    assert about == {"dim": 16, "prompts": prompts, "similarity": "cosine"}
+    assert about == {"dim": 16, "prompts": prompts, "similarity": "cosine", "base_model": "org/whole"}
     content = (folder / "model.onnx").read_bytes()
     assert b".py" not in content
     graph = onnx.load_from_string(content).graph

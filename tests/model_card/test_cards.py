@@ -61,12 +61,13 @@ def test_a_graph_beside_the_model_is_told(tiny: SentenceTransformer, tmp_path: P
 def test_a_folder_with_a_graph_alone_gets_a_card(tmp_path: Path) -> None:
     folder = tmp_path / "small-onnx"
     folder.mkdir()
-    for name in ("model.onnx", "onnx_embedder.json"):
-        (folder / name).write_bytes(bytes(250_000))
+    (folder / "model.onnx").write_bytes(bytes(250_000))
+    (folder / "onnx_embedder.json").write_text('{"base_model": "org/whole"}', encoding="utf-8")
     for _ in range(2):
         add_to_model_card(folder)
     card = ModelCard.load(folder / "README.md")
     assert card.data.library_name == "onnx"
+    assert card.data.base_model == "org/whole"
     assert card.text.count("# small-onnx\n\n") == 1
     assert card.text.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
     assert 'OnnxEmbedder.load("small-onnx")' in card.text

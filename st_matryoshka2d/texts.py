@@ -21,7 +21,7 @@ ROWS = "rows have an empty cell"  # of tables, in such a warning
 def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
     """Read a list, a column of any library or a generator, row by row; refuse a table."""
     if isinstance(texts, str | bytes):
-        raise UsageTypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
+        raise UsageTypeError(f"{name} must be a list of texts, got one string: pass [text], or the lines of a file.")
     # Iterating over a table gives the names of its columns, or rows of several cells.
     is_table = isinstance(texts, Mapping) or hasattr(texts, "columns") or hasattr(texts, "column_names")
     is_column = isinstance(texts, Iterable) or hasattr(texts, "to_pylist")

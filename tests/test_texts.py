@@ -77,7 +77,7 @@ def test_every_verb_reads_a_column_and_a_generator(verb: str, tiny: SentenceTran
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "string": ("a text", "must be a list of texts, got one string; wrap it"),
+    "string": ("a text", "must be a list of texts, got one string: pass"),
     "bytes": (b"a text", "got one string"),
     "dict": ({"text": TEXTS}, "one column of a table, got a dict"),
     "frame": (pd.DataFrame({"text": TEXTS}), r"one column of a table, got a DataFrame. Choose a column.*table\['text'\]"),

@@ -39,7 +39,8 @@ def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemote
     from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
     from st_matryoshka2d.model.layers import Layers
     from st_matryoshka2d.model.readout import own_weights
-    from st_matryoshka2d.sizes import megabytes
+    from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of
+    from st_matryoshka2d.sizes import full_size, megabytes
 
     opened = load(model, device="cpu", revision=revision, trust_remote_code=trust_remote_code)
     *below, full = sizes_ladder(opened)
@@ -54,6 +55,8 @@ def info(model: Model, revision: Revision = None, trust_remote_code: TrustRemote
                 cuts[size] = truncate(opened, size)
     kind = getattr(opened.config, "model_type", "token table")
     typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
+    if sides := {name: full_size(side).num_layers for name, side in sides_of(opened).items()}:
+        typer.echo(f"Layers for queries: {sides[QUERY]}, for documents: {sides[DOCUMENT]}")
     length = f"texts of at most {opened.max_seq_length} tokens"
     similarity = getattr(opened, "similarity_fn_name", None)  # a reranker has none
     typer.echo(f"{similarity} similarity, {length}" if similarity else length)
@@ -74,6 +77,7 @@ _VOCABULARY = input_file(
 _TOKENS = typer.Option(help="Tokens to keep in all; by default those of the texts and as many that look like them.", min=1)
 _HALF = typer.Option("--half", help="Store the weights in half precision, in half of the bytes.")
 _QUERIES = cut_option("For queries, such as 3L-384d or 3L; 0L is a token table.")
+_ENCODER = typer.Option(help="Hub id or folder of an encoder for queries, such as a healed cut of MODEL.")
 _DOCUMENTS = cut_option("For documents; by default all layers.")
 
 
@@ -120,8 +124,9 @@ def truncate(
 
 def asymmetric(
     model: Model,
-    query_size: Annotated[Any, _QUERIES],
     out: NewFolder,
+    query_size: Annotated[Any, _QUERIES] = None,
+    query: Annotated[str | None, _ENCODER] = None,
     document_size: Annotated[Any, _DOCUMENTS] = None,
     device: Device = None,
     revision: Revision = None,
@@ -133,7 +138,11 @@ def asymmetric(
 
         st-matryoshka2d asymmetric aligned --query-size 3L-384d --out both
     """
+    if (query_size is None) == (query is None):
+        raise UsageError("Pass --query-size or --query: a size of MODEL, or an encoder for queries such as a healed cut.")
+
     from st_matryoshka2d import asymmetric, load
 
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
-    save_model(asymmetric(opened, query_size, document_size), out)
+    encoder = query_size if query is None else load(query, device=device, trust_remote_code=trust_remote_code)
+    save_model(asymmetric(opened, encoder, document_size), out)

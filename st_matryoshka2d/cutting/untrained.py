@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from st_matryoshka2d.errors import DataWarning, warn
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
-from st_matryoshka2d.model.layers import ends
+from st_matryoshka2d.model.layers import Layers, ends
 from st_matryoshka2d.sizes import Size
 
 # An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth:
@@ -31,17 +31,19 @@ def warn_if_untrained(declaration: Declaration, size: Size, full: Size) -> None:
         return
     if declaration.readouts == [] and size.num_layers < full.num_layers:
         return  # `require_readouts` has told it of a cut of an aligned model
-    told = _untrained_size(declaration, size) if trained else _untrained_model(declaration, size, full)
+    told = _untrained_size(declaration, size, full) if trained else _untrained_model(declaration, size, full)
     if told:
         warn(told, DataWarning)
 
 
-def _untrained_size(declaration: Declaration, size: Size) -> str:
+def _untrained_size(declaration: Declaration, size: Size, full: Size) -> str:
     near = nearest(size, declaration.sizes)
     sides = [f"{other} ({'smaller' if other < size else 'larger'})" for other in near]
     how = "aligned for" if declaration.loss == ALIGN else "trained at"
+    kept = ", ".join(str(layer + 1) for layer in Layers.declared(declaration, full.num_layers).kept(size.num_layers))
+    of = f" with layers {kept}" if size.num_layers < full.num_layers else ""
     return (
-        f"This model was not {how} {size}, and may be much worse there. The nearest sizes that it was {how}: "
+        f"This model was not {how} {size}{of}, and may be much worse there. The nearest sizes that it was {how}: "
         f"{', '.join(sides)}. Score {size}, with `evaluate` or the command `grid`. To improve it, add it to the `sizes` of "
         "the loss or of `align`."
     )

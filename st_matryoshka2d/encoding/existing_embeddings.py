@@ -80,7 +80,8 @@ class Existing:
             raise UsageError(
                 f"{self.where}: row {place} is not what this model makes of the document {text[:60]!r} (cosine "
                 f"{cosines[worst]:.2f}). Pass embeddings by `model.encode_document`, in the order of the documents; those "
-                "of another model, another prompt or a cut do not fit."
+                "of another model, another prompt or a cut do not fit. To search those of the whole model by a healed cut, "
+                "evaluate asymmetric(model, query=healed)."
             )
 
     def end(self) -> None:

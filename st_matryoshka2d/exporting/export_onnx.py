@@ -19,6 +19,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.exporting.graph import Exportable, export_graph
 from st_matryoshka2d.exporting.onnx_embedder import CONFIG, GRAPH, TOKENIZER, OnnxEmbedder
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.model.declaration import own_entries
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, prompt_of
 
 _CLOSE = 1e-4
@@ -72,7 +73,7 @@ def export_onnx(model: SentenceTransformer, folder: str | os.PathLike[str], *, i
         part = Path(name)
         export_graph(exported.graph, part / GRAPH)
         exported.tokenizer.save(str(part / TOKENIZER))
-        about = _config(exported.model, model.model_card_data.base_model)
+        about = _config(exported.model, model.model_card_data.base_model, int8)
         (part / CONFIG).write_text(json.dumps(about, indent=1, ensure_ascii=False), encoding="utf-8")
         _compare(exported.model, OnnxEmbedder.load(part))
         if int8:
@@ -82,11 +83,11 @@ def export_onnx(model: SentenceTransformer, folder: str | os.PathLike[str], *, i
     return OnnxEmbedder.load(wanted)
 
 
-def _config(model: SentenceTransformer, base_model: str | None) -> dict[str, object]:
-    """Return what a reader, or a card, must know beside the graph and the tokenizer."""
+def _config(model: SentenceTransformer, base_model: str | None, int8: bool) -> dict[str, object]:
+    """Return what a reader must know beside the graph and the tokenizer, and what a card says of the model."""
     prompts = {side: prompt_of(model, side) for side in ("", QUERY, DOCUMENT)}
     about = {"dim": model.get_embedding_dimension(), "prompts": prompts, "similarity": model.similarity_fn_name}
-    return about | ({"base_model": base_model} if base_model else {})
+    return about | {"int8": int8, "base_model": base_model} | own_entries(model.config)
 
 
 def _compare(model: SentenceTransformer, embedder: OnnxEmbedder) -> None:

@@ -208,8 +208,9 @@ def _declare(healed: Any, kind: Kind, texts: int, before: float, after: float) -
     told = {"texts": texts, "before": round(before, 4), "after": round(after, 4)}
     Declaration.of(healed.config).after_healing(told).write(healed.config)
     if texts < _FEW[kind.reads_pairs]:
+        measure = "the correlation of scores" if kind.reads_pairs else "the cosine to the whole model"
         warn(
-            f"{texts:,} different texts or pairs are few: the agreement with the whole model on those left out of the fit "
-            f"was {before:.3f}, and is {after:.3f}. More usually give more; 10,000 are plenty.",
+            f"{texts:,} different texts or pairs are few: {measure} on those left out of the fit was {before:.3f}, and is "
+            f"{after:.3f}. More usually give more; 10,000 are plenty.",
             DataWarning,
         )

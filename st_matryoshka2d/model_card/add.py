@@ -12,7 +12,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model_card.other_sections import (
     base_of_graph,
-    is_exported,
+    is_graph_alone,
     onnx_section,
     sides_section,
     table_section,
@@ -62,7 +62,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     Raises:
         FileNotFoundError: There is no `README.md` in the folder, nor a graph.
         UsageError: Nothing says what the model can be cut to, or what it was cut from, and no grid
-            is given; or the grid has more layers than the model, so it belongs to another.
+            is given; or the grid has more layers than the model, so it belongs to another; or the
+            folder has a graph alone, whose scores no grid has.
 
     Example:
         >>> from st_matryoshka2d import evaluate, truncate
@@ -75,8 +76,14 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         >>> "layers 1, 5, 6 of 6 and the first 64 of 384" in card, "## Sizes" in card
         (True, True)
     """
-    if is_exported(Path(folder)) and not Path(folder, "README.md").exists():
-        _begin_card(Path(folder))
+    if is_graph_alone(Path(folder)):
+        if grid is not None:
+            raise UsageError(
+                f"{folder} has an exported graph alone, and a grid has the scores of the model that it was made of. Score "
+                "the file itself, and write its scores below the sections."
+            )
+        if not Path(folder, "README.md").exists():
+            _begin_card(Path(folder))
     readme, name = _card_of(folder)
     place = readme.parent
     table = table_section(place, name)

@@ -11,14 +11,14 @@ from sentence_transformers.base.modules import Router
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.model.agreement_table import agreement_table
-from st_matryoshka2d.model.declaration import agreement_in, written_depth
+from st_matryoshka2d.model.declaration import Declaration, agreement_in, written_depth
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY
 from st_matryoshka2d.model.table import fit_in
-from st_matryoshka2d.model_card.sizes_section import first_module, markdown, read_json
+from st_matryoshka2d.model_card.sizes_section import first_module, markdown, origin, read_json
 
 _SIDES = """## Queries and documents
 
-This model has two encoders, whose embeddings are in one space: {query} for queries, {document} for documents.
+This model has two encoders, whose embeddings are in one space: {query} for queries, {document} for documents.{made}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -67,8 +67,9 @@ others with their embeddings before. Texts in other languages are embedded badly
 
 _ONNX = """## ONNX
 
-`model.onnx`, {megabytes:.1f} MB, is this model as one graph: from `input_ids` and `attention_mask` to the embedding, with \
-pooling, dims and normalization. `tokenizer.json` pads and cuts as the model does, and `onnx_embedder.json` has the prompts.
+{made}`model.onnx`, {megabytes:.1f} MB, is this model as one graph{precision}: from `input_ids` and `attention_mask` to the \
+embedding, with pooling, dims and normalization. `tokenizer.json` pads and cuts as the model does, and \
+`onnx_embedder.json` has the prompts.
 
 ```python
 from st_matryoshka2d import OnnxEmbedder  # needs onnxruntime, NumPy and tokenizers, not torch
@@ -88,7 +89,10 @@ def sides_section(folder: Path, name: str) -> str:
     layers = {side: written_depth(read_json(folder / parts[0] / "config.json")) for side, parts in structure.items()}
     if layers[QUERY] == layers[DOCUMENT]:
         return ""
-    return _SIDES.format(name=name, **{side: _encoder(number) for side, number in layers.items()})
+    encoders = {side: _encoder(number) for side, number in layers.items()}
+    of_queries = Declaration.of(read_json(folder / structure[QUERY][0] / "config.json"))
+    made = "".join(f" {part}" for part in origin(of_queries, "The encoder of queries"))
+    return _SIDES.format(name=name, made=made, **encoders)
 
 
 def _encoder(num_layers: int | None) -> str:
@@ -141,12 +145,20 @@ def onnx_section(folder: Path, name: str) -> str:
     """Return the section; empty if the folder has no exported graph."""
     if not is_exported(folder):
         return ""
-    return _ONNX.format(name=name, megabytes=(folder / _GRAPH).stat().st_size / 1e6)
+    about = read_json(folder / _CONFIG)
+    megabytes = (folder / _GRAPH).stat().st_size / 1e6
+    made = "".join(f"{part}\n\n" for part in origin(Declaration.of(about)))
+    return _ONNX.format(name=name, made=made, megabytes=megabytes, precision=" in 8 bits" if about.get("int8") else "")
 
 
 def is_exported(folder: Path) -> bool:
     """Tell whether a folder has an exported graph."""
     return all((folder / file).is_file() for file in (_GRAPH, _CONFIG))
+
+
+def is_graph_alone(folder: Path) -> bool:
+    """Tell whether a folder has an exported graph, and no model that sentence-transformers reads."""
+    return is_exported(folder) and not (folder / "modules.json").is_file()
 
 
 def base_of_graph(folder: Path) -> str | None:

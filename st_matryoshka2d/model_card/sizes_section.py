@@ -53,6 +53,7 @@ _HEALED = (
     "mean cosine of its embeddings to those of the whole model is {after:.3f}; it was {before:.3f}. Both can be compared, "
     "up to the dimensions of this one."
 )
+_DENSE = "A `Dense` module follows pooling. Programs that stop at pooling leave it out, and return other embeddings."
 _HEALED_OUTPUTS = (
     "Its layers were refitted to stand in for those that left, on {texts:,} texts without labels. On texts left out, its "
     "outputs agree with those of the whole model to {after:.3f}; it was {before:.3f}. That is the correlation of scores, or "
@@ -61,10 +62,10 @@ _HEALED_OUTPUTS = (
 
 _SCORES = """## Sizes
 
-This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. \
-Scores in percent: {metric}, {subject}.
+{intro}Scores in percent: {metric}, {subject}.
 
 {table}"""
+_CAN_BE_CUT = "This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. "
 _PICTURE = "![Scores by layers and dimensions](grid.png)"
 
 _TABLE = """Its token table embeds queries without any layer:
@@ -81,7 +82,7 @@ def sizes_section(folder: Path, name: str) -> str:
     """Return the section of a saved model; empty if the model declares nothing."""
     for declaration in declarations(folder):
         if declaration.sizes or declaration.origin or declaration.agreement:
-            return _section(declaration, name)
+            return _section(declaration, name, has_dense=any(kind.endswith(".Dense") for kind in _kinds(folder)))
     return ""
 
 
@@ -104,6 +105,12 @@ def first_module(folder: Path) -> tuple[str, Path]:
     return first["type"], folder / first["path"]
 
 
+def _kinds(folder: Path) -> list[str]:
+    """Return the types of all modules of a saved model."""
+    listed = folder / "modules.json"
+    return [module["type"] for module in json.loads(listed.read_text(encoding="utf-8"))] if listed.is_file() else []
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file of settings; none of them if there is no such file."""
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
@@ -114,14 +121,20 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---:"] * len(head), *rows))
 
 
-def _section(declaration: Declaration, name: str) -> str:
-    sizes, loss, cut = declaration.sizes, declaration.loss, declaration.origin
+def origin(declaration: Declaration, subject: str = "This model") -> list[str]:
+    """Say what a model was cut from, and how it was healed."""
+    cut, healed = declaration.origin, declaration.healed
     has_dims = declaration.is_matryoshka or not cut  # a reranker and its like have none to choose from
-    parts = ["## Layers and dimensions" if has_dims else "## Layers"]
-    if cut:
-        parts.append(_origin(cut, has_dims=has_dims))
-    if declaration.healed:
-        parts.append((_HEALED if has_dims else _HEALED_OUTPUTS).format(**declaration.healed))
+    parts = [f"{subject} was cut from {_origin(cut, has_dims=has_dims)}"] if cut else []
+    return [*parts, (_HEALED if has_dims else _HEALED_OUTPUTS).format(**healed)] if healed else parts
+
+
+def _section(declaration: Declaration, name: str, *, has_dense: bool) -> str:
+    sizes, loss, cut = declaration.sizes, declaration.loss, declaration.origin
+    has_dims = declaration.is_matryoshka or not cut
+    parts = ["## Layers and dimensions" if has_dims else "## Layers", *origin(declaration)]
+    if declaration.healed and has_dense:
+        parts.append(_DENSE)
     # or the whole, without its readouts
     is_cut = bool(cut) or declaration.readouts == []
     if loss:
@@ -158,9 +171,9 @@ def _origin(cut: Mapping[str, Any], *, has_dims: bool) -> str:
     else:
         layers = f"the first {f'{size.num_layers} ' if size.num_layers > 1 else ''}of {full.num_layers} layers"
     if not has_dims:
-        return f"This model was cut from {whole}: {layers}."
+        return f"{whole}: {layers}."
     dims = f"all {full.dim}" if size.dim == full.dim else f"the first {size.dim} of {full.dim}"
-    return f"This model was cut from {whole}: {layers} and {dims} dimensions."
+    return f"{whole}: {layers} and {dims} dimensions."
 
 
 def _training(loss: str, sizes: Sequence[Size], is_cut: bool) -> str:
@@ -208,7 +221,8 @@ def grid_section(readme: Path, grid: GridResult, with_usage: bool) -> str:
     cells = pivots.percent(grid.frame)
     head = [f"{pivots.rows_name(grid.frame)} / dim", *map(str, cells)]
     table = markdown(head, ([str(layers), *row] for layers, row in cells.iterrows()))
-    scores = _SCORES.format(subject=subject, metric=pivots.label(grid.frame), table=table)
+    intro = _CAN_BE_CUT if with_usage else ""
+    scores = _SCORES.format(intro=intro, subject=subject, metric=pivots.label(grid.frame), table=table)
     kept, size = pivots.layers_by_depth(grid.layers, grid.sizes, grid.full_size), grid.sizes[len(grid.sizes) // 2]
     layers = f", layers={kept[size.num_layers]!r}" if size.num_layers in kept else ""
     usage = [_USAGE.format(name=grid.model, size=size, layers=layers)] if with_usage else []

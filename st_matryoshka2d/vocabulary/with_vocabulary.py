@@ -101,6 +101,12 @@ def _cost(
             "texts, like those that will be embedded, and a larger max_tokens if you gave one.",
             DataWarning,
         )
+    if unknown := [language for language, of in held.items() if not of]:
+        warn(
+            f"Nothing tells what this vocabulary costs: fewer than {_HELD} texts in {', '.join(map(repr, unknown))}. "
+            "Words that are not in them are split into more tokens. Pass some thousand, like those that will be embedded.",
+            DataWarning,
+        )
     return {"exact": shares, "cosine": cosines}
 
 

@@ -88,6 +88,17 @@ def test_asymmetric(aligned: SentenceTransformer, shell: Shell, tmp_path: Path) 
     assert np.array_equal(found.encode_document(OTHERS), expected.encode_document(OTHERS))
 
 
+def test_asymmetric_with_an_encoder(shell: Shell, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    cut = truncate(tiny, num_layers=2)
+    cut.save_pretrained(str(tmp_path / "cut"))
+    result = shell("asymmetric {tiny} --query {out}/cut --out {out}/both --device cpu")
+    assert result.exit_code == 0, result.output
+    found = SentenceTransformer(str(tmp_path / "both"), device="cpu")
+    assert "Layers for queries: 2, for documents: 4" in shell("info {out}/both").stdout
+    assert np.array_equal(found.encode_query(OTHERS), cut.encode(OTHERS))
+    assert np.array_equal(found.encode_document(OTHERS), tiny.encode(OTHERS))
+
+
 LABELLED = PAIRS.drop(columns="score").assign(same=[1, 0, 1, 1, 0])
 SEARCH = ({"001": "a cat sat", "02": "NA"}, {"NA": "a cat", "2": "42"}, {"NA": {"001": 1}, "2": {"02": 2}})
 FILES = "{files}/documents.tsv {files}/queries.csv {files}/judged.csv"

@@ -39,6 +39,7 @@ def test_it_imports_public_names_alone() -> None:
         known |= {
             "st_matryoshka2d.model.layers",
             "st_matryoshka2d.model.readout",
+            "st_matryoshka2d.model.sides",
             "st_matryoshka2d.sizes",
         }  # what a size has
         assert others <= known, path

@@ -73,6 +73,7 @@ BY_THE_LIBRARY = [
     ("align {tiny} --texts {files}/two.txt --out {out}/new", "3 different texts"),
     ("heal {tiny} --size 2L-8d --layers 1,2,4 --texts {files}/lines.txt --out {out}/new", "lists 3 layers"),
     ("asymmetric {tiny} --query-size 1L-8d --out {out}/new", "`align`"),
+    ("asymmetric {tiny} --out {out}/new", "--query-size or --query"),
     ("recommend {tiny}", "`align`"),
 ]
 

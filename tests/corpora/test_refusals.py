@@ -48,11 +48,11 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (given_batch({"text": ["a"], "1L-8d": [0]}), ValueError, "There already is a column '1L-8d'"),
     (given_batch({"text": ["a", None]}), TypeError, "Row 1 of column 'text' is None"),
     (given_batch(pd.DataFrame({"text": ["a", None]})), TypeError, "Row 1 of column 'text' is nan"),
-    (given_batch({"text": "a text"}), TypeError, "got one string; wrap it"),
+    (given_batch({"text": "a text"}), TypeError, "got one string"),
     (given_batch({"text": ["a \ud83d cat"]}), ValueError, "Row 0 of column 'text': character 2 of the text"),
     (given_batch(["a"]), TypeError, "A batch must be a dict of columns, a pandas DataFrame.*got a list"),
     # Corpora.
-    (written("a text"), TypeError, "texts must be a list of texts, got one string; wrap it"),
+    (written("a text"), TypeError, "texts must be a list of texts, got one string"),
     (written(pd.DataFrame({"text": LINES})), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
     (written(DatasetDict({"train": Dataset.from_dict({"text": LINES})})), TypeError, "or a split"),
     (written(Dataset.from_dict({"body": LINES})), ValueError, "There is no column 'text' to read texts from"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
 
 from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, heal, truncate
 from st_matryoshka2d.aligning import own_space, ridge
@@ -31,15 +33,21 @@ def cosines(one: SentenceTransformer, other: SentenceTransformer) -> float:
 
 
 def test_saved_and_loaded_by_plain_sentence_transformers(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    healed = heal(normalized(tiny), MORE, "2L-8d")
+    whole = normalized(tiny)
+    healed = heal(whole, MORE, "2L-8d")
+    asymmetric(whole, query=healed).save_pretrained(str(tmp_path / "both"))
     healed.save_pretrained(str(tmp_path / "healed"))
-    add_to_model_card(tmp_path / "healed")
+    for name in ("healed", "both"):
+        add_to_model_card(tmp_path / name)
     plain = SentenceTransformer(str(tmp_path / "healed"), device="cpu")
     assert np.array_equal(plain.encode(OTHERS), healed.encode(OTHERS))
     assert full_size(plain) == Size(2, 8)
-    card = (tmp_path / "healed" / "README.md").read_text(encoding="utf-8")
-    assert "layers 1, 4 of 4" in card
-    assert f"{healed.config.matryoshka_healed['after']:.3f}; it was {healed.config.matryoshka_healed['before']:.3f}" in card
+    card, of_both = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("healed", "both"))
+    told = f"{healed.config.matryoshka_healed['after']:.3f}; it was {healed.config.matryoshka_healed['before']:.3f}"
+    for text, subject in ((card, "This model"), (of_both, "The encoder of queries")):
+        assert re.search(rf"{subject} was cut from .*: layers 1, 4 of 4", text)
+        assert told in text
+    assert ("A `Dense` module follows pooling" in card) == any(isinstance(module, Dense) for module in plain)
     assert str(healed.model_card_data.model_name).endswith("-2L-8d-healed")
 
 

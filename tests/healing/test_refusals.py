@@ -44,7 +44,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (healed(TEXTS[:2] * 2), ValueError, "at least 3 different texts.* 2"),
     (healed([]), ValueError, "at least 3 different texts.* 0"),
     (healed([*TEXTS, 3]), TypeError, r"texts\[40\] is 3"),
-    (healed("a cat"), TypeError, "wrap it"),
+    (healed("a cat"), TypeError, "got one string"),
     (healed(unread, None), ValueError, "number of layers"),
     (healed(unread, None, dim=8), ValueError, "number of layers"),
     (healed(unread, num_layers=2), ValueError, "not both"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,23 +54,31 @@ def test_a_smaller_vocabulary_is_told(tiny: SentenceTransformer, tmp_path: Path)
 
 
 def test_a_graph_beside_the_model_is_told(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    for name in ("model.onnx", "onnx_embedder.json"):
-        (tmp_path / name).write_bytes(bytes(250_000))
+    (tmp_path / "model.onnx").write_bytes(bytes(250_000))
+    (tmp_path / "onnx_embedder.json").write_text("{}", encoding="utf-8")
     assert card_of(tiny, tmp_path).count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
 
 
-def test_a_folder_with_a_graph_alone_gets_a_card(tmp_path: Path) -> None:
+def test_a_folder_with_a_graph_alone_gets_a_card(grid: GridResult, tmp_path: Path) -> None:
     folder = tmp_path / "small-onnx"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(bytes(250_000))
-    (folder / "onnx_embedder.json").write_text('{"base_model": "org/whole"}', encoding="utf-8")
+    about = {
+        "int8": True,
+        "base_model": "org/whole",
+        "matryoshka_cut": {"size": "3L-8d", "of": "6L-8d", "layers": [1, 5, 6]},
+    }
+    (folder / "onnx_embedder.json").write_text(json.dumps(about), encoding="utf-8")
     for _ in range(2):
         add_to_model_card(folder)
+    with pytest.raises(ValueError, match="Score the file itself"):
+        add_to_model_card(folder, grid)
     card = ModelCard.load(folder / "README.md")
     assert card.data.library_name == "onnx"
     assert card.data.base_model == "org/whole"
     assert card.text.count("# small-onnx\n\n") == 1
-    assert card.text.count("## ONNX\n\n`model.onnx`, 0.2 MB, is this model as one graph") == 1
+    assert card.text.count("`model.onnx`, 0.2 MB, is this model as one graph in 8 bits") == 1
+    assert "## ONNX\n\nThis model was cut from a larger model: layers 1, 5, 6 of 6" in card.text
     assert 'OnnxEmbedder.load("small-onnx")' in card.text
 
 

@@ -194,11 +194,13 @@ def test_held_out_texts_tell_the_cost(tmp_path: Path) -> None:
             assert told["cosine"][language] == pytest.approx((before * after).sum(1)[~same].mean(), abs=1e-3)
 
 
-@pytest.mark.filterwarnings("default:Of texts that were left out")
+@pytest.mark.filterwarnings("default:Of texts that were left out", "default:Nothing tells")
 def test_a_small_vocabulary_is_told(tmp_path: Path) -> None:
     model = built("bert", "WordPiece", tmp_path)
     with pytest.warns(DataWarning, match="few are embedded as before: .* of 'texts'"):
         truncate(model, vocabulary=[*MANY[:9], "Understanding encoders of yesterday's conference"])
+    with pytest.warns(DataWarning, match="Nothing tells what this vocabulary costs: fewer than 10 texts in 'en'"):
+        truncate(model, vocabulary={"de": MANY, "en": MANY[:9]})
 
 
 def test_so_many_tokens_and_the_most_frequent(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from st_matryoshka2d.aligning.sample import Text
 from st_matryoshka2d.encoding.progress import progress
+from st_matryoshka2d.healing.states import length
 
 _BATCH = 64  # texts of a step
+_POOL = 20 * _BATCH  # random texts that are parted by length
 _RATE = 5e-5  # of AdamW, after a tenth of the steps; four times as much loses at first what healing gained
 _RATE_OF_WORDS = 5e-4  # each row is in few batches
 _WARMUP = 0.1
@@ -59,18 +61,18 @@ def descended(
 
 
 def _drawn(texts: Sequence[Text], steps: int) -> Iterator[tuple[str | None, list[int]]]:
-    """Draw batches of texts with the same prompt, each text once in a round."""
+    """Draw batches of texts with the same prompt and of about the same length, each text once in a round."""
     draw = torch.Generator().manual_seed(0)
     left = steps
     while left:
         by_prompt: dict[str | None, list[int]] = {}
         for place in torch.randperm(len(texts), generator=draw).tolist():
             by_prompt.setdefault(texts[place].prompt, []).append(place)
-        batches = [
-            (prompt, places[start : start + _BATCH])
-            for prompt, places in by_prompt.items()
-            for start in range(0, len(places), _BATCH)
-        ]
+        batches: list[tuple[str | None, list[int]]] = []
+        for prompt, places in by_prompt.items():
+            for start in range(0, len(places), _POOL):
+                pool = sorted(places[start : start + _POOL], key=lambda place: length(texts[place].text))
+                batches += [(prompt, pool[first : first + _BATCH]) for first in range(0, len(pool), _BATCH)]
         for number in torch.randperm(len(batches), generator=draw).tolist()[:left]:
             left -= 1
             yield batches[number]

@@ -27,7 +27,7 @@ class Batches:
     """Texts or pairs of about the same length, with their prompts, as a model reads them, in random order."""
 
     def __init__(self, model: BaseModel, texts: Sequence[Text], batch_size: int) -> None:
-        ordered = sorted(texts, key=lambda text: (text.prompt or "", -_length(text.text)))
+        ordered = sorted(texts, key=lambda text: (text.prompt or "", -length(text.text)))
         self._model, self._batches = model, []
         for prompt, group in groupby(ordered, key=lambda text: text.prompt):
             rows = [text.text for text in group]
@@ -42,7 +42,8 @@ class Batches:
             yield batch_to_device(self._model.preprocess(rows, prompt=prompt), self._model.device)
 
 
-def _length(text: str | tuple[str, str]) -> int:
+def length(text: str | tuple[str, str]) -> int:
+    """Return the characters of a text, or of a pair."""
     return len(text) if isinstance(text, str) else sum(map(len, text))
 
 

@@ -155,7 +155,8 @@ class Declaration:
         places = {layer + 1: place for place, layer in enumerate(kept, start=1)}
         below = {depth: layers for depth, layers in (self.layers or {}).items() if int(depth) < len(kept)}
         there = {depth: [places[layer] for layer in layers] for depth, layers in below.items() if {*layers} <= {*places}}
-        return there if there or self.layers == {} else None
+        # where nothing was trained, the choice was of this cut alone
+        return there if self.layers == {} or (there and self.sizes) else None
 
     def _origin(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> dict[str, Any]:
         """Tell what a cut was cut from; of a cut of a cut, the model that was cut first."""

@@ -77,12 +77,16 @@ class Layers:
             return list(range(num_layers))
         if isinstance(self.by_depth, str):
             return [layer - 1 for layer in RULES[self.by_depth](num_layers, self.total)]
-        if num_layers not in self.by_depth:
+        if not self.tells(num_layers):
             raise UsageError(
                 f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep, only those of "
-                f"{', '.join(map(str, self.by_depth))}. Align the model again."
+                f"{', '.join(map(str, self.by_depth))}. Pass them as `layers`, or align the model again."
             )
         return [layer - 1 for layer in self.by_depth[num_layers]]
+
+    def tells(self, num_layers: int) -> bool:
+        """Whether it is known which layers a depth keeps: of a cut, some may have left."""
+        return isinstance(self.by_depth, str) or num_layers in self.by_depth
 
     def written(self) -> dict[str, list[int]]:
         """Return the layers of all depths as a config has them; empty if all keep the first."""
@@ -119,7 +123,7 @@ def rechosen(layers: Layers, declaration: Declaration, choice: Choice, depths: I
     """Choose other layers for a model; of these depths, none may have a readout that was fitted to others."""
     chosen = layers.chosen(choice)
     below = [depth for depth in depths if 0 < depth < layers.total]  # others leave no layer out
-    moved = [depth for depth in below if chosen.kept(depth) != layers.kept(depth)]
+    moved = [depth for depth in below if not layers.tells(depth) or chosen.kept(depth) != layers.kept(depth)]
     if fitted := [depth for depth in moved if depth in (declaration.readouts or ())]:
         before, other = ([layer + 1 for layer in one.kept(fitted[0])] for one in (layers, chosen))
         raise UsageError(

@@ -98,6 +98,20 @@ def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [({"num_layers": 2}, [1, 4]), ({"layers": [2, 3]}, [2, 4]), ({"num_layers": 2, "layers": "first"}, [1, 2])],
+)
+def test_a_cut_of_chosen_layers_is_cut_again(
+    again: dict[str, Any], kept: list[int], tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    cut, expected = (truncate(tiny, layers=layers) for layers in ([1, 2, 4], kept))
+    cut.save_pretrained(str(tmp_path))
+    for found in (truncate(cut, **again), load(str(tmp_path), device="cpu", **again)):
+        assert np.array_equal(found.encode(TEXTS), expected.encode(TEXTS))
+        assert found.config.matryoshka_cut == {**expected.config.matryoshka_cut, "layers": kept}
+
+
 def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTransformer) -> None:
     texts = [f"{thing} {place}" for thing in ("a cat", "rain", "soup") for place in ("at home", "in town", "at night")]
     index = minilm.encode(texts)

@@ -162,9 +162,9 @@ def test_a_cut_keeps_its_sizes_without_a_warning(
 
 # What the config declares, a size, and what the warning must hold, or None if there is none.
 WARNINGS: list[tuple[str, dict[str, int], str | None]] = [
-    ("trained", {"num_layers": 2}, r"2L-32d,.*: 2L-8d \(smaller\), 3L-16d \(larger\)\."),
+    ("trained", {"num_layers": 2}, r"2L-32d with layers 1, 4,.*: 2L-8d \(smaller\), 3L-16d \(larger\)\."),
     ("trained", {"dim": 12}, r"4L-12d,.*: 4L-8d \(smaller\), 4L-16d \(larger\)\."),
-    ("trained", {"num_layers": 1, "dim": 2}, r"1L-2d,.*: 1L-4d \(larger\)\."),
+    ("trained", {"num_layers": 1, "dim": 2}, r"1L-2d with layers 1,.*: 1L-4d \(larger\)\."),
     ("trained", {"num_layers": 4}, None),
     ("trained", {"dim": 16}, None),
     ("dims", {"dim": 4}, None),

@@ -210,7 +210,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         local = swapped(line, {**MINILM, "intfloat/multilingual-e5-small": "aligned"})
         result = CliRunner().invoke(app, shlex.split(local)[1:])
         assert result.exit_code == 0, f"{line}\n{result.output}"
-    folders = {"aligned", "both", "fitted", "healed", "mapped", "search", "small", "table"}
+    folders = {"aligned", "both", "fitted", "healed", "healed-queries", "mapped", "search", "small", "table"}
     files = {"aligned.parquet", "grid.parquet", "grid.png", "pairs.csv", "report.html", "texts.csv"}
     assert {path.name for path in tmp_path.iterdir()} == folders | files
 

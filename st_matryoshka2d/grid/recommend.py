@@ -150,7 +150,7 @@ class Candidates:
         good = met(ranked, limits)
         if not good.any():
             there_is = what_there_is(self.table.dropna(subset="score"), limits)
-            healed = " A healed size keeps more: `heal`." if any(limit.column == "relative" for limit in limits) else ""
+            healed = " A healed size may keep more: `heal`." if any(limit.column == "relative" for limit in limits) else ""
             raise UsageError(f"No size of {len(ranked)} meets every limit: {there_is}{healed}")
         frame = ranked.iloc[np.argsort(~good, kind="stable")].reset_index(drop=True)
         layers = self.layers.get(int(frame["num_layers"][0]))

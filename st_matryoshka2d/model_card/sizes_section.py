@@ -82,7 +82,7 @@ def sizes_section(folder: Path, name: str) -> str:
     """Return the section of a saved model; empty if the model declares nothing."""
     for declaration in declarations(folder):
         if declaration.sizes or declaration.origin or declaration.agreement:
-            return _section(declaration, name, has_dense=any(kind.endswith(".Dense") for kind in _kinds(folder)))
+            return _section(declaration, name, has_dense=any(kind.endswith(".Dense") for kind, _ in _modules(folder)))
     return ""
 
 
@@ -97,18 +97,16 @@ def declarations(folder: Path) -> Iterator[Declaration]:
 
 
 def first_module(folder: Path) -> tuple[str, Path]:
-    """Return the type and the folder of the first module of a saved model; a plain network has no type."""
+    """Return the type and the folder of the first module of a saved model."""
+    return _modules(folder)[0]
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the types and the folders of all modules of a saved model; a plain network has no type."""
     listed = folder / "modules.json"
     if not listed.is_file():
-        return "", folder
-    first = json.loads(listed.read_text(encoding="utf-8"))[0]
-    return first["type"], folder / first["path"]
-
-
-def _kinds(folder: Path) -> list[str]:
-    """Return the types of all modules of a saved model."""
-    listed = folder / "modules.json"
-    return [module["type"] for module in json.loads(listed.read_text(encoding="utf-8"))] if listed.is_file() else []
+        return [("", folder)]
+    return [(module["type"], folder / module["path"]) for module in json.loads(listed.read_text(encoding="utf-8"))]
 
 
 def read_json(path: Path) -> dict[str, Any]:
